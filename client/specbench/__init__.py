@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from specbench_api.errors import SpecbenchError as SpecbenchError
     from specbench_client.errors import BadInput as BadInput
     from specbench_client.errors import EngineFailed as EngineFailed
+    from specbench_client.errors import EvidenceInsufficient as EvidenceInsufficient
     from specbench_client.errors import Interrupted as Interrupted
     from specbench_client.errors import NotDurable as NotDurable
     from specbench_client.stored_runs.run import Run as Run
@@ -34,7 +35,7 @@ _MODULES = {
     "specbench_client.stored_runs.run": ("Run", "RunPlot"),
     "specbench.questions": ("read", "measure", "compare", "decide", "RunComparison", "Decision"),
     "specbench_api.errors": ("SpecbenchError", "InvalidSpec"),
-    "specbench_client.errors": ("BadInput", "EngineFailed", "NotDurable", "Interrupted"),
+    "specbench_client.errors": ("BadInput", "EngineFailed", "EvidenceInsufficient", "NotDurable", "Interrupted"),
 }
 """Module → the names that it defines. They are imported on access, because pandas takes a second to import."""
 __all__ = [name for names in _MODULES.values() for name in names]

@@ -71,7 +71,7 @@ def measure(endpoint: str | Sequence[str], *, dataset: str, **options: Any) -> R
 def compare(before: Run, after: Run) -> RunComparison:
     """Compare two runs cell by cell, as ratios after / before; requests are paired by prompt.
 
-    Raises BadInput if one of them has not ended or nothing can be compared, NotDurable.
+    Raises BadInput if one of them has not ended, EvidenceInsufficient if nothing can be compared, NotDurable.
     """
     return RunComparison(compare_cells(before, after))
 

@@ -20,10 +20,12 @@ from specbench_api.spec.parsing import parse_run, read_run
 from specbench_api.spec.slo import Slo
 from specbench_client.cli import exit_code
 from specbench_client.cli.decide import request_from_options
+from specbench_client.documents.finding import Severity
 from specbench_client.documents.recommendation import Objective, Recommendation
+from specbench_client.documents.summary import RunSummary
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.locations import open_store
-from specbench_testing.decision_summaries import Given, summary_of
+from specbench_testing.decision_summaries import DRAFTERS, Given, plan_of, summary_of
 from specbench_testing.local_results import store_results
 from specbench_testing.resources import resource
 from specbench_testing.s3 import S3Server
@@ -62,6 +64,59 @@ def test_text_starts_with_the_recommendation(results: Path, capsys: pytest.Captu
     ):
         assert word in out
     assert "Cost/1M" not in out, "no price was given"
+
+
+def stored_summary(folder: Path, summary: RunSummary) -> str:
+    plan = plan_of([each for each in DRAFTERS if each["name"] in {cell.arm for cell in summary.cells}])
+    store = FolderStore(folder / run_root(plan.namespace, plan.name, UID))
+    store.put(PLAN, plan.model_copy(update={"uid": UID}).to_json().encode())
+    hashes: dict[tuple[str, str], list[str]] = {}
+    for point in plan.points:
+        hashes.setdefault((point.arm, point.level.label), []).append(point.hash)
+    cells = [each.model_copy(update={"points": hashes[each.arm, each.level.label]}) for each in summary.cells]
+    store.put(SUMMARY, summary.model_copy(update={"cells": cells}).to_json().encode())
+    return str(folder)
+
+
+DOUBT = {"ChunksCoalesced": Severity.WARNING}
+FAULT = {"ReuseLost": Severity.FAULT}
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("cells", "code"),
+    [
+        ([Given("ngram", gain=1.5)], Exit.OK),
+        ([Given("ngram", gain=0.5)], Exit.OK),
+        ([Given("ngram", gain=1.2, half=0.3)], Exit.UNTRUSTWORTHY),
+        ([], Exit.UNTRUSTWORTHY),
+        ([Given("ngram", gain=1.5, findings=DOUBT)], Exit.UNTRUSTWORTHY),
+        ([Given("ngram", gain=1.5), Given("eagle3", gain=1.9, findings=FAULT)], Exit.UNTRUSTWORTHY),
+    ],
+    ids=["drafter", "no drafter", "inconclusive", "nothing to compare", "untrustworthy", "at fault"],
+)
+def test_exit_code_is_0_for_an_answer_from_a_run_without_doubts(
+    cells: list[Given], code: Exit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = stored_summary(tmp_path, summary_of(Given("none"), *cells))
+    found, _, errors = run(capsys, "decide", where)
+    assert (found, errors) == (code, "")
+
+
+@pytest.mark.runs
+def test_tables_fit_100_columns_without_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The value has no interval of its own beside the one that decides; the workload is named if there are several."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    cells = [Given(arm, load, gain=1.2, half=0.3, tpot=29.9) for load in (1, 8, 32) for arm in ("none", "ngram")]
+    where = stored_summary(tmp_path, summary_of(*cells))
+    code, out, _ = run(capsys, "decide", where, "--slo-tpot-ms", "30", "--machine-price", "0.4")
+    tables = [line for line in out.splitlines() if line.startswith(("┏", "┃", "│"))]
+    assert code == Exit.UNTRUSTWORTHY
+    assert max(map(len, tables)) <= 100
+    assert "Workload" not in out
+    assert [line.split()[5] for line in tables if line.startswith("│ ngram │    1 │")] == ["100.00"]
 
 
 @pytest.mark.runs
@@ -315,7 +370,9 @@ def test_missing_curve_error_lists_the_excluded_cells(tmp_path: Path, capsys: py
     plan = store_results(world, tmp_path, UID)
     store = FolderStore(tmp_path / run_root(plan.namespace, plan.name, UID))
     store.put(SUMMARY, run_of_world(world).to_json().encode())
-    assert exit_code(["analyze", "curve", str(tmp_path), "--by", "temperature", "--output", "json"]) == Exit.BAD_INPUT
+    assert (
+        exit_code(["analyze", "curve", str(tmp_path), "--by", "temperature", "--output", "json"]) == Exit.UNTRUSTWORTHY
+    )
     printed = capsys.readouterr()
     assert "no curve can be drawn" in printed.err
     assert "ngram on chat at concurrency 1: not compared with a baseline" in printed.err

@@ -161,7 +161,7 @@ def test_results_without_a_common_cell_are_rejected(
     assert gate(tmp_path, "other", "--baseline", str(results / "main"), TRUSTING) == Exit.UNTRUSTWORTHY
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.count("the later result does not have this cell") == 2, "once for each arm"
-    assert exit_code(["compare", str(results / "main"), str(tmp_path / "other")]) == Exit.BAD_INPUT
+    assert exit_code(["compare", str(results / "main"), str(tmp_path / "other")]) == Exit.UNTRUSTWORTHY
     printed = capsys.readouterr().err
     assert "share no cell (arm × workload × load) that can be compared" in printed
 

@@ -427,11 +427,14 @@ def test_command_prints_the_table_and_one_json_document(tmp_path: Path, capsys: 
     assert [each["draftTokens"] for each in document["tables"][0]["loads"]] == [3]
 
 
-@pytest.mark.parametrize(("options", "reason"), [([], "NoDraftLengths"), (["--workload", "x"], "NoSuchWorkload")])
+@pytest.mark.parametrize(
+    ("options", "reason", "code"),
+    [([], "NoDraftLengths", Exit.UNTRUSTWORTHY), (["--workload", "x"], "NoSuchWorkload", Exit.BAD_INPUT)],
+)
 def test_a_run_without_comparable_lengths_is_rejected(
-    options: Sequence[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: Sequence[str], reason: str, code: Exit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = stored(tmp_path, world_of_lengths(FAST, concurrency=(1,), repeats=1, edits={"spec.baseline": "Skip"}))
-    assert exit_code(["analyze", "draft-lengths", where, "--output", "json", *options]) == Exit.BAD_INPUT
+    assert exit_code(["analyze", "draft-lengths", where, "--output", "json", *options]) == code
     printed = capsys.readouterr()
     assert json.loads(printed.out)["error"]["reason"] == reason

@@ -19,7 +19,7 @@ from specbench_client.cli.output import print_report
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
 from specbench_client.documents.summary import Cell
-from specbench_client.errors import BadInput
+from specbench_client.errors import BadInput, EvidenceInsufficient
 from specbench_client.report.text.curves import (
     curves_csv,
     curves_report,
@@ -61,7 +61,9 @@ def curve(where: str, by: str, output: str, *, latest: bool) -> None:
     found = build_curves(by, select_run(where, latest=latest).require_summary())
     if not found.curves:
         remedy = [REMEDY] if found.left_out else []
-        raise BadInput("\n".join(["no curve can be drawn", *found.left_out[:LINES_MAX], *remedy]), "NothingToDraw")
+        raise EvidenceInsufficient(
+            "\n".join(["no curve can be drawn", *found.left_out[:LINES_MAX], *remedy]), "NothingToDraw"
+        )
 
     print_report(output, found, curves_report(found), csv=lambda: curves_csv(found))
 
@@ -90,7 +92,7 @@ def draft_lengths(where: str, workload: str | None, output: str, *, latest: bool
     result = select_run(where, latest=latest).require_summary()
     found = best_draft_lengths(result, cells_of(result, workload))
     if not found.tables:
-        raise BadInput("\n".join([f"{where}: {NOTHING_COMPARED}", *found.left_out]), "NoDraftLengths")
+        raise EvidenceInsufficient("\n".join([f"{where}: {NOTHING_COMPARED}", *found.left_out]), "NoDraftLengths")
     print_report(output, found, draft_lengths_report(found))
 
 
@@ -138,7 +140,7 @@ def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
         mix = TrafficMix(_shares(",".join(mixed)), by_tokens=by == "output-tokens")
         mixes = predict_mix(result, cells, mix)
         if not mixes:
-            raise BadInput(
+            raise EvidenceInsufficient(
                 f"{where}: the records of these cells are missing, and --mix needs them: measure again", "NoRecords"
             )
         document: dict[str, object] = {"simulated": simulated, "mixes": [each.to_dict() for each in mixes]}
@@ -147,7 +149,7 @@ def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
         return
     explained = [cell for cell in cells if cell.prediction]
     if not explained:
-        raise BadInput(
+        raise EvidenceInsufficient(
             f"{where}: no cell has a prediction, because nothing was compared or the engine reports no steps: if the"
             f" run has both, analyze its records again: specbench report {where} --recompute",
             "NoPrediction",

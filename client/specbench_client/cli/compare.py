@@ -10,7 +10,7 @@ from specbench_client.cli.output import print_output
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.comparison import Comparison
 from specbench_client.drive.options import SystemClock
-from specbench_client.errors import BadInput
+from specbench_client.errors import EvidenceInsufficient
 from specbench_client.report.text.comparison import comparison_markdown, comparison_notes, comparison_table
 from specbench_client.stored_runs.run import Run
 
@@ -35,8 +35,8 @@ def compare(before: str, after: str, output: str, *, latest: bool) -> None:
       specbench compare s3://bench/runs/team/llama/3f2c… s3://bench/runs/team/llama/8a01… --output markdown
 
     Each result is the root of a run, or a results root. Requests that both results contain are paired by prompt. Other
-    differences (engine, GPU, arguments) are listed. Results with different prompts, sampling or answer limits are
-    rejected.
+    differences (engine, GPU, arguments) are listed. Results with different prompts, sampling or answer limits cannot be
+    compared: the exit code is 3.
     """
     found = compare_cells(*(select_run(where, latest=latest) for where in (before, after)))
     notes = [*comparison_notes(found.differences, found.uncompared), *found.limits]
@@ -49,10 +49,10 @@ def compare(before: str, after: str, output: str, *, latest: bool) -> None:
 
 
 def compare_cells(before: Run, after: Run) -> Comparison:
-    """Compare two stored results. Raises BadInput(NotComparable) if no cell can be compared, NotDurable."""
+    """Compare two stored results. Raises BadInput, EvidenceInsufficient(NotComparable) if no cell can be compared."""
     found = comparison(before.require_summary(), after.require_summary(), SystemClock().wall_text())
     if not found.cells:
         why = "; ".join(found.refused) or "no cell (arm × workload × load) could be compared"
         differing = [f"{each.place}: {each.message}" for each in found.uncompared[:LINES_MAX]]
-        raise BadInput("\n".join([why, *differing, REMEDY]), "NotComparable")
+        raise EvidenceInsufficient("\n".join([why, *differing, REMEDY]), "NotComparable")
     return found

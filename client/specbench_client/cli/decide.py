@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from specbench_api.api_model import in_words
+from specbench_api.outcome.termination import Exit
 from specbench_api.spec.slo import PERCENTILES
 from specbench_client.analysis.decision.deployment import deployment_of
 from specbench_client.analysis.decision.recommendation import recommend
@@ -30,7 +31,7 @@ from specbench_client.cli.options import (
 from specbench_client.cli.output import print_report
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
-from specbench_client.documents.recommendation import Objective
+from specbench_client.documents.recommendation import Objective, RecommendationAnswer
 from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import EvidenceInsufficient
 from specbench_client.report.text.decision import decision_report, deployment_text
@@ -102,7 +103,7 @@ def prices_from_options(file: Path | None, flags: Mapping[str, Any]) -> Prices |
 )
 @OUTPUT_MARKDOWN
 @LATEST
-def decide(where: str, workload: str | None, output: str, *, emit: bool, latest: bool, **options: Any) -> None:
+def decide(where: str, workload: str | None, output: str, *, emit: bool, latest: bool, **options: Any) -> int:
     """Recommend an arm and a load from a stored run, with the evidence and its limits.
 
     \b
@@ -113,8 +114,8 @@ def decide(where: str, workload: str | None, output: str, *, emit: bool, latest:
       specbench decide s3://bench/runs/team/llama/3f2c… --objective cost --prices prices.yaml --output markdown
       specbench decide specbench-results --latest --emit
 
-    "No drafter pays" and "the evidence is insufficient" are answers too, with exit code 0; if nothing was measured, or
-    with --emit nothing is to be deployed, the exit code is 3. specbench contains no prices: give your own.
+    "No drafter pays" is an answer too. The exit code is 3 if the answer is inconclusive, the run is not trustworthy, an
+    arm is at fault, or with --emit nothing is to be deployed. specbench contains no prices: give your own.
     """
     _check_usage(workload, emit=emit)
     run = select_run(where, latest=latest).require_summary()
@@ -124,9 +125,11 @@ def decide(where: str, workload: str | None, output: str, *, emit: bool, latest:
     recommendation = recommend(plan, summary, request_from_options(summary, options))
     if not emit:
         print_report(output, recommendation, decision_report(recommendation))
-        return
+        decided = all(each.answer is not RecommendationAnswer.INCONCLUSIVE for each in recommendation.choices)
+        return Exit.OK if decided and summary.is_sound else Exit.UNTRUSTWORTHY
     deployment = deployment_of(plan, summary, recommendation, workload)
     echo(deployment_text(deployment, _command(run.uri)).rstrip("\n"))
+    return Exit.OK
 
 
 def request_from_options(summary: RunSummary, options: Mapping[str, Any]) -> RecommendationRequest:

@@ -34,7 +34,7 @@ from specbench_client.cli.output import ProgressConsole, result_console
 from specbench_client.cli.report import print_run_summary
 from specbench_client.cli.run_selection import run_arguments, shown_path
 from specbench_client.cli.streams import echo, echo_json
-from specbench_client.documents.finding import doubting_checks, faults_by_arm, list_faults
+from specbench_client.documents.finding import doubting_checks, list_faults
 from specbench_client.documents.summary import RunSummary, best_speedup_text
 from specbench_client.drive.options import ClientOptions, SystemClock
 from specbench_client.drive.progress import STORING, WARMUP, Progress
@@ -90,8 +90,7 @@ class RunOutcome:
         """The exit code of the run."""
         if self.failed:
             return Exit.ENGINE_FAILED
-        is_fine = self.summary.trustworthy and not faults_by_arm(self.summary.findings)
-        return Exit.OK if is_fine else Exit.UNTRUSTWORTHY
+        return Exit.OK if self.summary.is_sound else Exit.UNTRUSTWORTHY
 
     @property
     def report(self) -> str:

@@ -457,6 +457,11 @@ class RunSummary(RunConclusion):
     """Which arm to use at which load, for maximum throughput and without prices. It is computed from the rest of the
     summary."""
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is trustworthy and no arm is at fault: the exit code of commands about the run is then 0."""
+        return self.trustworthy and not faults_by_arm(self.findings)
+
 
 class SummaryOfAnyVersion(ApiModel):
     """The fields of a summary that later commands need: whether it is up to date, and what no other file has."""

@@ -34,7 +34,7 @@ from specbench_client.columns import Values
 from specbench_client.documents.explanation import MixCategory, MixEstimate, MixPrediction
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.summary import Cell
-from specbench_client.errors import BadInput
+from specbench_client.errors import BadInput, EvidenceInsufficient
 from specbench_client.metrics.decode_speed import timed_tokens
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import distinct_texts, has_text
@@ -243,7 +243,9 @@ def predict_mix(result: StoredResult, cells: Sequence[Cell], mix: TrafficMix) ->
     cells = [cell for cell in cells if cell.arm != BASELINE_NAME and cell.speedup is not None]
     if not cells:
         remedy = "measure its arms together with a baseline"
-        raise BadInput(f"this run compared nothing with a baseline, so it has no speed-up: {remedy}", "NotCompared")
+        raise EvidenceInsufficient(
+            f"this run compared nothing with a baseline, so it has no speed-up: {remedy}", "NotCompared"
+        )
     return [found for cell in cells if (found := _predicted(result, cell, mix)) is not None]
 
 

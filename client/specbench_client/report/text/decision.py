@@ -19,10 +19,12 @@ from specbench_api.spec.parsing import read_yaml
 from specbench_client.analysis.decision.deployment import Deployment
 from specbench_client.documents.figure import Verdict
 from specbench_client.documents.recommendation import (
+    ArmChoice,
     Attainment,
     Candidate,
     Objective,
     Recommendation,
+    RecommendationAnswer,
 )
 from specbench_client.report.text.text_table import (
     DASH,
@@ -33,57 +35,52 @@ from specbench_client.report.text.text_table import (
     number,
     percent,
     with_interval,
+    without_columns,
 )
 from specbench_client.visible_text import visible
 
 Row = Sequence[str]
-CANDIDATES = (
-    "Arm",
-    "Workload",
-    "Load",
-    "Value [95 %]",
-    "Gain [95 %]",
-    "Conclusion",
-    "Targets",
-    "Req/h",
-    "Cost/1M",
-    "Saved",
-)
-_ASKED_FOR = ("Targets", "Cost/1M", "Saved")
-"""Columns that are shown only where targets or prices are given."""
+CANDIDATES = ("Arm", "Workload", "Load", "Value", "Gain [95 %]", "Conclusion", "Targets", "Cost/1M", "Saved")
+"""The value has no interval: that of its repeats alone is narrower than that of the gain, which also covers prompts."""
 SUSTAINED = ("Arm", "Workload", "Up to", "Shown to", "Missed at", "Reason")
-ANSWERS = ("Workload", "Load", "Answer", "Arm", "Why")
+ANSWERS = ("Workload", "Load", "Answer", "Why")
 
 
 def choices_table(recommendation: Recommendation) -> TextTable:
-    """Return for each workload the answer over all loads, then at each load."""
+    """Return for each workload the answer over all loads, then at each load; no rows without a baseline."""
     rows = list[Row]()
     for choice in recommendation.choices:
         at = f"{choice.load} (best)" if choice.load else "all loads"
-        rows.append((choice.workload, at, in_words(choice.answer), choice.arm or DASH, choice.why))
-        rows += [
-            (each.workload, each.load, in_words(each.answer), each.arm or DASH, each.why)
-            for each in choice.at_each_load
-        ]
-    return TextTable("Answers", ANSWERS, rows, words=ANSWERS)
+        several = [(each, each.load) for each in choice.at_each_load] if len(choice.at_each_load) > 1 else []
+        rows += [(choice.workload, load, _answer(each), each.why) for each, load in [(choice, at), *several]]
+    has_baseline = any(each.arm == BASELINE_NAME for each in recommendation.candidates)
+    return _of_workloads(TextTable("Answers", ANSWERS, rows if has_baseline else [], words=ANSWERS))
+
+
+def _of_workloads(table: TextTable) -> TextTable:
+    """Return the table, without its workloads if there is only one."""
+    return without_columns(table, constant_columns(table, ["Workload"]))
+
+
+def _answer(choice: ArmChoice) -> str:
+    pays = choice.answer is RecommendationAnswer.DRAFTER
+    return f"{choice.arm} pays" if pays else in_words(choice.answer)
 
 
 def evidence_table(recommendation: Recommendation) -> TextTable:
-    """Return every arm at every load; empty columns about targets and prices are left out."""
+    """Return every arm at every load."""
     asked = bool(recommendation.targets)
     rows = [_candidate(each, targets=asked) for each in recommendation.candidates]
-    bare = {name for name in _ASKED_FOR if all(row[CANDIDATES.index(name)] == DASH for row in rows)}
-    kept = [index for index, name in enumerate(CANDIDATES) if name not in bare]
     unit = next((each.value.unit for each in recommendation.candidates if each.value), "")
     unit += " per million output tokens" if recommendation.objective is Objective.COST else ""
     table = TextTable(
         f"Evidence ({in_words(recommendation.objective)}{f', {unit}' if unit else ''})",
-        [CANDIDATES[index] for index in kept],
-        [[row[index] for index in kept] for row in rows],
+        CANDIDATES,
+        rows,
         words=("Arm", "Workload", "Conclusion", "Targets"),
     )
     # The gain decides, and with prices the cost; a narrow terminal leaves out the others.
-    return replace(table, optional=[*constant_columns(table, ["Workload"]), "Req/h", "Value [95 %]", "Saved"])
+    return _of_workloads(replace(table, optional=["Value", "Saved"]))
 
 
 def sustained_table(recommendation: Recommendation) -> TextTable:
@@ -93,17 +90,13 @@ def sustained_table(recommendation: Recommendation) -> TextTable:
         for choice in recommendation.choices
         for each in choice.sustained
     ]
-    return TextTable("Highest load that meets the targets", SUSTAINED, rows, words=("Arm", "Workload", "Reason"))
+    title = "Highest load that meets the targets"
+    return _of_workloads(TextTable(title, SUSTAINED, rows, words=("Arm", "Workload", "Reason")))
 
 
 def decision_report(recommendation: Recommendation) -> Report:
-    """Return the sentence, all tables that have rows, and below them prices and limits.
-
-    Without a baseline, the sentence is the answer at every load.
-    """
-    has_baseline = any(each.arm == BASELINE_NAME for each in recommendation.candidates)
-    choices = [choices_table(recommendation)] if has_baseline else []
-    tables = (*choices, evidence_table(recommendation), sustained_table(recommendation))
+    """Return the sentence, all tables that have rows, and below them prices and limits."""
+    tables = (choices_table(recommendation), evidence_table(recommendation), sustained_table(recommendation))
     prices = [f"prices: {recommendation.prices}"] if recommendation.prices else []
     limits = Topic("Limits", lines=[*prices, *(f"limit: {each}" for each in recommendation.limits)])
     topics = [*(Topic(table.title, [table]) for table in tables if table.rows), limits]
@@ -119,11 +112,10 @@ def _candidate(each: Candidate, *, targets: bool) -> Row:
         each.arm,
         each.workload,
         each.load,
-        with_interval(each.value),
+        number(each.value.value if each.value else None),
         with_interval(each.gain),
         conclusion + doubts,
         attained,
-        number(_value(each, "requests_per_hour"), 0),
         number(_value(each, "cost_per_million_output_tokens")),
         percent(_value(each, "cost_saved"), 0),
     ]
