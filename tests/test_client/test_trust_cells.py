@@ -260,3 +260,62 @@ def test_fillers_of_later_repeats_are_not_sent_again() -> None:
 
     again = names(found(Corruptions(records=edit), replace(WORLD, edits=RUNNING)))
     assert "PromptsSentAgain" not in dict(again)
+
+
+def stall(*arms: str, seconds: float = 30.0, after: int = 3, together: bool = False, repeat: int = 1) -> Corruptions:
+    """Nothing of the fifth prompt's answer arrives for a time after some chunks; `together`: then all the rest does."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        if point.arm not in arms or point.repeat != repeat:
+            return frame
+        return close_gaps(frame.apply(hold, axis=1))
+
+    def hold(row: Any) -> Any:
+        if row["prompt_id"] != "p5":
+            return row
+        chunks = [at + int(seconds * 1e9) * (index >= after) for index, at in enumerate(row["chunk_ns"])]
+        chunks[after:] = [chunks[-1]] * len(chunks[after:]) if together else chunks[after:]
+        changes = {"chunk_ns": chunks, "first_token_ns": chunks[0], "last_token_ns": chunks[-1]}
+        return row.copy().where(~row.index.isin(list(changes)), pd.Series(changes, dtype=object))
+
+    return Corruptions(records=edit)
+
+
+def stalls(corruptions: Corruptions, world: SyntheticRun = WORLD) -> list[Finding]:
+    return [finding for finding in found(corruptions, world) if finding.check == "RequestsStalled"]
+
+
+@pytest.mark.parametrize("after", [0, 3])
+@pytest.mark.parametrize("arm", ["ngram", "none"])
+def test_stall_is_named_with_its_request_and_the_speedup_without_it(arm: str, after: int) -> None:
+    honest = next(cell for cell in run_of_world(WORLD).cells if cell.arm == "ngram").speedup
+    (of_arm,) = stalls(stall(arm, after=after))
+    assert (of_arm.arm, of_arm.severity, of_arm.value) == ("ngram", WARNING, pytest.approx(30, abs=0.1))
+    point = next(each for each in WORLD.plan.points if each.arm == arm and each.repeat == 1)
+    frame = WORLD.records(point)
+    request = frame[frame["prompt_id"] == "p5"]["request_id"].iloc[0]
+    assert all(part in of_arm.message for part in (f"server of {arm},", "repeat 2 at", request, "for 30."))
+    without = of_arm.message.partition("without them is ")[2]
+    assert honest is not None
+    assert float(without.partition("x")[0]) == pytest.approx(honest.value, abs=0.02)
+
+
+def test_time_that_both_sides_need_is_no_stall() -> None:
+    assert stalls(stall("ngram", "none", after=0)) == []
+
+
+def test_short_stall_is_named_and_leaves_the_speedup_standing() -> None:
+    long = replace(WORLD, tokens=(300, 400))
+    assert [each.severity for each in stalls(stall("ngram", seconds=1.5), long)] == [INFO]
+    assert stalls(stall("ngram", seconds=0.9), long) == []
+
+
+def test_stall_without_a_comparison_is_named() -> None:
+    alone = replace(WORLD, drafters=())
+    assert [(each.arm, each.severity) for each in stalls(stall("none"), alone)] == [("none", INFO)]
+
+
+def test_chunks_that_wait_for_the_end_of_a_stall_are_the_stalls() -> None:
+    held = found(stall("ngram", after=1, together=True), replace(WORLD, prompts=12))
+    assert [each.severity for each in held if each.check == "RequestsStalled"] == [WARNING]
+    assert "ChunksCoalesced" not in dict(names(held))

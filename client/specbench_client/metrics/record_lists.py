@@ -38,6 +38,8 @@ POINT_ONLY_COLUMNS = (
 """Columns that only the checks of a single point need; dropped when points are combined, as they are most of a row."""
 BURST_NS = 100_000.0
 """Chunks at most this far apart arrived in one write: the segments of a write are closer."""
+STALL_NS, STALL_TIMES = 1e9, 10.0
+"""A request stalled if nothing of it arrived for so long, and for so many times as long as usual."""
 
 
 def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
@@ -59,6 +61,7 @@ def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
     - `decided_of_steps`: tally of the drafts per step that were accepted, or rejected after all before them were
       accepted. Where only the total of an answer's drafts is known, one was rejected after the accepted ones; missing
       where it is not, because then the length of drafts may vary.
+    - `silence_ns`: longest time in which nothing of the answer arrived, from sending to its last chunk.
     - `walk`: positions of the steps, for steady rows, see `locate_steps`.
     - `edge_ns`, `edge_tokens`: the chunks themselves, for answered rows that are not steady.
 
@@ -89,10 +92,31 @@ def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
         "accepted_of_steps": _tallies_of(accepted),
         "verified_of_steps": _tallies_of(verified),
         "decided_of_steps": _tallies_of(_decided(verified, drafted).where(~np.isnan(totals))),
+        "silence_ns": _silence_ns(at, rows),
         "walk": locate_steps(_emitted_by_step(accepted, chunk_tokens, rows), rows),
         "edge_ns": at.where(edges),
         "edge_tokens": chunk_tokens.where(edges),
     }
+
+
+def stalled_rows(rows: Table) -> Mask:
+    """Return which requests of a point stalled, shape (rows,): their longest silence is far above the median one."""
+    silence = rows.array("silence_ns")
+    known = silence[~np.isnan(silence)]
+    usual = float(np.median(known)) if known.size else 0.0
+    stalled: Mask = silence > max(STALL_NS, STALL_TIMES * usual)
+    return stalled
+
+
+def _silence_ns(at: RaggedColumn, rows: Table) -> Values:
+    """Return the longest gap before a chunk, shape (rows,); of an answer that was not streamed, its whole time."""
+    sent, last = (rows.array(name).astype(np.float64) for name in ("sent_ns", "last_token_ns"))
+    streamed, before, silence = at.sizes > 0, np.roll(at.entries, 1), last - sent
+    firsts = at.starts[streamed]
+    before[firsts] = sent[streamed]
+    if firsts.size:
+        silence[streamed] = np.fmax.reduceat(at.entries - before, firsts)
+    return silence
 
 
 def _ragged(column: pa.ChunkedArray) -> RaggedColumn:

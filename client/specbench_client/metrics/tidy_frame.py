@@ -21,12 +21,12 @@ from specbench_client.columns import Array, TextCodes, Values, fill
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import is_filler
 from specbench_client.load.phases import NS_PER_MS
-from specbench_client.metrics.record_lists import POINT_ONLY_COLUMNS, condense_lists
+from specbench_client.metrics.record_lists import POINT_ONLY_COLUMNS, condense_lists, stalled_rows
 from specbench_client.metrics.rows import POINT, Table, has_text, join_tables
 from specbench_client.store.records import RECORD_SCHEMA
 from specbench_client.transport.exchange import ErrorClass
 
-IGNORED_COLUMNS = ("request_id", "timestamp_source", "chunk_coalesced", "connection")
+IGNORED_COLUMNS = ("timestamp_source", "chunk_coalesced", "connection")
 """Columns of a record that no figure and no check uses."""
 COLUMNS = tuple(column.name for column in fields(Record) if column.name not in IGNORED_COLUMNS)
 """Columns that are read from a record."""
@@ -42,13 +42,15 @@ TEXTS = (
     "flaw",
     "token_conflict",
 )
+REQUEST = "request_id"
+"""In tidy rows only of requests that stalled."""
 NAME, DIGEST = "conversation_id", "output_sha256"
 """Texts that differ in nearly every row and are only tested for equality: stored as hashes."""
 ANSWERS = ("output_text", "output_token_ids")
 """Stored only if the run requests it, and not part of tidy rows: code that needs texts reads the records again."""
 JUDGED = "judged"
 """In tidy rows part of `flawed`."""
-NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, NAME, DIGEST, JUDGED, *ANSWERS))
+NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, REQUEST, NAME, DIGEST, JUDGED, *ANSWERS))
 NUMBERS_TOGETHER = 262_144
 """Numbers of a column that are read, or added, together: some MB."""
 TIMES = tuple(name for name in NUMBERS if name.endswith("_ns"))
@@ -74,6 +76,7 @@ def tidy(parts: Iterable[pa.Table], point: str = "") -> Table:
       (`late_sends`).
     - `timing_fault`: the point's `TimingFault`; NONE until it is known (`checks.client`).
     - `steady`: in the steady state and `ok`; only these rows enter figures.
+    - `request_id`: only of requests that stalled (`metrics.record_lists.stalled_rows`); the others have none.
     - the columns of `metrics.record_lists.condense_lists` instead of the lists, and hashes (`text_digests`)
       instead of the conversation's name and the answer's digest.
     """
@@ -108,7 +111,9 @@ def _tidy(part: pa.Table, point: str) -> Table:
     rows["ok"], rows["timing_fault"] = ~errors, np.zeros(len(errors), dtype=np.int8)
     rows["steady"] = rows["ok"] & has_text(Table(texts), "phase", RecordPhase.STEADY.value)
     known = Table({**rows, **texts})
-    return known.assign(**condense_lists(records, known))
+    condensed = known.assign(**condense_lists(records, known))
+    ids = pc.if_else(pa.array(stalled_rows(condensed)), records[REQUEST], None)
+    return condensed.assign(**{REQUEST: _text_codes(ids)})
 
 
 def _text_codes(column: pa.ChunkedArray) -> TextCodes:

@@ -254,6 +254,8 @@ class CellEvidence:
     """Figures over the windows of a soak test."""
     reuse: Reuse | None = None
     """Reuse of the prompt cache, see `Cell.reuse`."""
+    speedup_without_stalls: Figure | None = None
+    """The speed-up over the pairs of which neither request stalled; None if there is none, or none stalled."""
 
     @property
     def greedy(self) -> bool:

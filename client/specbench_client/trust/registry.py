@@ -57,6 +57,7 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     answers.greedy_divergence,
     answers.temperature_not_applied,
     comparison.noisy_baseline,
+    load.requests_stalled,
     comparison.unpaired_requests,
     tokens.late_stream_end,
     comparison.steps_faster_than_baseline,

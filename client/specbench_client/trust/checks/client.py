@@ -25,7 +25,7 @@ from specbench_client.metrics.latency import E2E_SENT_MS
 from specbench_client.metrics.metric_types import RequestMetric, TimingFault
 from specbench_client.metrics.record_lists import BURST_NS
 from specbench_client.metrics.rows import Table
-from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.metrics.tidy_frame import REQUEST, numbers
 from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check, list_names
 
 CPU_SHARE = 0.8
@@ -261,7 +261,9 @@ def chunks_coalesced(evidence: PointEvidence) -> CheckResults:
 
 
 def _streamed(evidence: PointEvidence) -> Table:
-    return evidence.steady.among(numbers(evidence.steady, "chunks") > 0)
+    """Return the steady answers with chunks; after a stall chunks arrive together, which RequestsStalled reports."""
+    steady = evidence.steady
+    return steady.among((numbers(steady, "chunks") > 0) & ~steady.known(REQUEST))
 
 
 def _at_once(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:

@@ -7,12 +7,17 @@ import math
 import numpy as np
 
 from specbench_api.spec.load import ArrivalProcess
+from specbench_client.columns import Mask
 from specbench_client.documents.finding import Severity
-from specbench_client.metrics.rows import distinct_texts, has_text, text_counts
-from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.load.phases import NS_PER_S
+from specbench_client.metrics.pairing import Pairs
+from specbench_client.metrics.record_lists import STALL_NS, STALL_TIMES
+from specbench_client.metrics.rows import POINT, distinct_texts, has_text, join_tables, text_counts
+from specbench_client.metrics.tidy_frame import REQUEST, numbers, steady_rows
 from specbench_client.transport.error_messages import truncate
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.trust.check import (
+    CellEvidence,
     CheckResult,
     CheckResults,
     PointEvidence,
@@ -184,6 +189,65 @@ def requests_failed(evidence: PointEvidence) -> CheckResults:
     message += "; the server limits the rate of requests (HTTP 429): lower the load" if limited else ""
     severity = Severity.INVALID if share > FAILED_SHARE else Severity.INFO
     return [CheckResult(severity, message, value=share, threshold=FAILED_SHARE)]
+
+
+STALL_EFFECT = 0.05
+
+
+@check(
+    name="RequestsStalled",
+    severities=(Severity.WARNING, Severity.INFO),
+    threshold=(
+        f"nothing of an answer arrived for {STALL_NS / NS_PER_S:g} s, and for {STALL_TIMES:g} times as long as usual"
+        " (the longest such time of the median request of its point, and of the request's partner). Warning if the"
+        f" speed-up is {STALL_EFFECT:.0%} higher or lower without these pairs, else Info"
+    ),
+    rationale=(
+        "A server or network that stops once for half a minute decides the mean of a point of some minutes, and makes"
+        " the interval wide, whatever the arms differ in. Whose fault it is cannot be seen from outside, so no request"
+        " is left out. A long prompt takes long on both sides."
+    ),
+    remedy=(
+        "Look for that time in the logs of the server, of proxies and of the machine. If such a stop is how the server"
+        " works (a compilation, a full KV cache), it belongs to the result; else measure again."
+    ),
+    imported_remedy="Look for that time in the logs of the server and of proxies, and run the benchmark again.",
+)
+def requests_stalled(evidence: CellEvidence) -> CheckResults:
+    """The server, or the network, stopped for seconds within a request."""
+    pairs = evidence.pairs
+    if pairs is None:
+        steady = steady_rows(evidence.rows)
+        # A baseline's stalls are reported of the arms that are compared with it.
+        stalled = steady.among(steady.known(REQUEST) & (len(evidence.plan.arms) == 1 or not evidence.arm.is_baseline))
+    else:
+        sides = zip((pairs.arm, pairs.baseline), stalled_sides(pairs), strict=True)
+        stalled = join_tables([side.among(mask) for side, mask in sides])
+    if not len(stalled):
+        return []
+    silence_s = numbers(stalled, "silence_ns") / NS_PER_S
+    worst = stalled.at(np.argsort(-silence_s)[:1])
+    point = next(each for each in evidence.plan.points if has_text(worst, POINT, each.hash).all())
+    message = (
+        f"the server of {point.arm}, or the network, stopped in repeat {point.repeat + 1} at {point.level.words}:"
+        f" nothing of request {distinct_texts(worst, REQUEST)[0]} arrived for {silence_s.max():.1f} s"
+    )
+    message += f", and {len(stalled) - 1} more requests stalled" if len(stalled) > 1 else ""
+    changed, speedup, without = 0.0, evidence.speedup, evidence.speedup_without_stalls
+    if speedup and without and speedup.value and without.value:
+        changed = abs(math.log(without.value / speedup.value))
+        message += f"; the speed-up without them is {without.factor}, with them {speedup.factor}"
+    severity = Severity.WARNING if changed > math.log1p(STALL_EFFECT) else Severity.INFO
+    return [CheckResult(severity, message, value=float(silence_s.max()), threshold=STALL_NS / NS_PER_S)]
+
+
+def stalled_sides(pairs: Pairs) -> tuple[Mask, Mask]:
+    """Return in which pairs the arm's request stalled and its partner did not, and the opposite, shape (pairs,)."""
+    mine, theirs = (np.nan_to_num(numbers(side, "silence_ns")) for side in (pairs.arm, pairs.baseline))
+    return (
+        pairs.arm.known(REQUEST) & (mine > STALL_TIMES * theirs),
+        pairs.baseline.known(REQUEST) & (theirs > STALL_TIMES * mine),
+    )
 
 
 IN_FLIGHT = 1.5
