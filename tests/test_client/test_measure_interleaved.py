@@ -6,7 +6,7 @@ import asyncio
 import re
 import shutil
 from collections.abc import Container, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,21 +31,25 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import (
     REPEATS_TO_DECIDE,
     Cell,
+    ClientHealth,
     PointSummary,
     RunSummary,
 )
 from specbench_client.drive.endpoint_probes import LEAST, PER_STREAM, PER_STREAM_MOST, size_of_repeat
 from specbench_client.drive.load_planning import ArrivalPlan
 from specbench_client.drive.prompts import prompts_of_point
+from specbench_client.drive.resume import claim_store
 from specbench_client.errors import BadInput
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
+from specbench_client.local.local_runs import find_local_run
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import conclude, is_decided
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
+from specbench_testing.corrupted_records import combine
 from specbench_testing.local_results import store_point
 from specbench_testing.resources import run_of
 from specbench_testing.result_pairs import replaced, result_of
@@ -429,6 +433,147 @@ def failing_in_a_repeat(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         for name in times
     }
     return frame.assign(**edited, error_class=pd.Series(["reset" if bad else None for bad in failed], dtype=object))
+
+
+# Rounds that are measured again.
+
+PAIRED = SyntheticRun(
+    prompts=12,
+    repeats=4,
+    concurrency=(1, 2),
+    drafters=(),
+    step_ms={"eagle3": 12.0, "none": 20.0},
+    edits={"spec.engine": {"kind": "external", "endpoints": ENDPOINTS}, "spec.drafters": []},
+)
+LAUNCHED = SyntheticRun(prompts=12, repeats=4, concurrency=(1, 2), step_ms={"ngram": 12.0, "none": 20.0})
+
+
+def busy_at(*turns: tuple[str, int]) -> Corruptions:
+    """The client was busy with something else in these turns, an arm and a repeat each, at concurrency 1."""
+
+    def watch(point: Point, honest: ClientHealth) -> ClientHealth:
+        busy = (point.arm, point.repeat) in turns and point.level.concurrency == 1
+        return honest.model_copy(update={"cpu_share": 0.95}) if busy else honest
+
+    return Corruptions(watch=watch)
+
+
+@dataclass
+class Retried:
+    """A run in a folder that measures rounds again. No server answers."""
+
+    world: SyntheticRun
+    corruptions: Corruptions
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+    measured: list[Point] = field(default_factory=list)
+    interrupted_after: int | None = None
+
+    def run(self, retries: int) -> Run:
+        """Find the run, and measure what it lacks."""
+        plan = self.world.plan.model_copy(update={"namespace": "local"})
+        run = find_local_run(FolderStore(self.folder), plan)
+        self.measured.clear()
+        self.monkeypatch.setattr(executor, "_launch_with_retries", self._measure)
+        asyncio.run(execute_locally(run, LocalOptions(self.folder, self.folder, 1.0, retries=retries)))
+        return run
+
+    async def _measure(self, run: Run, group: EngineGroup, _: LocalOptions) -> None:
+        claim_store(run.plan, run.store)
+        for point in group.points:
+            if point.hash in PointStore(run.store).measured([point.hash]):
+                continue
+            if len(self.measured) == self.interrupted_after:
+                raise KeyboardInterrupt
+            store_point(PointStore(run.store), *point_of(self.world, point, self.corruptions))
+            self.measured.append(point)
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> SyntheticRun:
+    """The world of a test's parameter: a world, or a number of repeats at one load."""
+    given: SyntheticRun | int = request.param
+    return replace(PAIRED, repeats=given, concurrency=(1,), prompts=6) if isinstance(given, int) else given
+
+
+@pytest.fixture
+def retried(world: SyntheticRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retried:
+    return Retried(world, Corruptions(), tmp_path, monkeypatch)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("world", [PAIRED, LAUNCHED], ids=["servers", "engines"], indirect=True)
+def test_an_invalid_round_is_measured_again_at_its_load_alone(retried: Retried) -> None:
+    world, arm = retried.world, retried.world.plan.arms[1].name
+    retried.corruptions = busy_at((arm, 1))
+    run = retried.run(retries=2)
+    again = retried.measured[len(world.plan.points) :]
+    assert [(each.arm, each.repeat, each.level.label) for each in again] == [
+        ("none", 4, "1"),
+        (arm, 4, "1"),
+        (arm, 5, "1"),
+        ("none", 5, "1"),
+    ]
+    summary = conclude(run.plan, run.store)
+    assert (summary.missing, summary.points_total, summary.points_invalid) == ([], 20, 1)
+    assert doubts(summary) == doubts(result_of(world).summary)
+    cells = {(each.arm, each.level.label): each for each in summary.cells}
+    assert [(cells[arm, load].valid, cells[arm, load].compared_repeats) for load in "12"] == [(True, 4), (True, 4)]
+    (finding,) = (each for each in summary.findings if each.check == "ClientSaturated")
+    assert (finding.severity, finding.arm, finding.load) == (Severity.INFO, arm, "1")
+    assert "repeats 1 and 2 are left out on both sides" in finding.message
+    assert finding.message.endswith("and were measured again")
+    assert retried.run(retries=2).plan == run.plan
+    assert retried.measured == [], "the same command finds the run with its added rounds"
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("world", "turns", "retries", "added", "valid"),
+    [
+        (4, [("eagle3", 1)], 0, [], False),
+        (4, [("eagle3", 1), ("none", 2)], 1, [4, 5], False),
+        (4, [("eagle3", 1), ("none", 2)], 3, [4, 5, 6, 7], True),
+        (4, [("eagle3", each) for each in range(32)], 2, [4, 5, 6, 7], False),
+        (4, [("eagle3", 1), ("eagle3", 4)], 2, [4, 5, 6, 7], True),
+        (3, [("eagle3", 2)], 1, [4, 5], True),
+        (2, [("none", 0)], 1, [2, 3], True),
+        (31, [("none", 0)], 1, [], True),
+    ],
+    indirect=["world"],
+)
+def test_as_many_rounds_are_added_as_are_lacking_and_allowed(
+    retried: Retried, turns: list[tuple[str, int]], retries: int, added: list[int], *, valid: bool
+) -> None:
+    """Two rounds are in the place of two, also if one that was added is invalid; with half a round, a whole one."""
+    retried.corruptions = busy_at(*turns)
+    run, repeats = retried.run(retries), retried.world.repeats
+    assert sorted({each.repeat for each in run.plan.points} - set(range(repeats))) == added
+    summary = conclude(run.plan, run.store)
+    assert drafting(summary).valid == valid
+    assert ("TooFewRepeats" in doubts(summary)) == (repeats < 3), "as planned, however many were added"
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("world", [4], indirect=True)
+def test_what_a_server_made_invalid_is_not_measured_again(retried: Retried) -> None:
+    retried.corruptions = combine(busy_at(("eagle3", 0)), Corruptions(records=failing_in_a_repeat))
+    assert retried.run(retries=2).plan.planned_repeats is None
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("world", [4], indirect=True)
+def test_an_interrupted_round_is_continued_and_counts_as_a_retry(retried: Retried) -> None:
+    retried.corruptions, retried.interrupted_after = busy_at(("eagle3", 1), ("eagle3", 4)), 9
+    with pytest.raises(KeyboardInterrupt):
+        retried.run(retries=1)
+    retried.interrupted_after = None
+    run = retried.run(retries=1)
+    assert [(each.arm, each.repeat) for each in retried.measured] == [("eagle3", 4), ("eagle3", 5), ("none", 5)]
+    assert run.plan.added_rounds == 1
+    assert not {each.arm: each.valid for each in conclude(run.plan, run.store).cells if each.level.label == "1"}[
+        "eagle3"
+    ]
 
 
 # The interval of a run that stops because of it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,17 +15,20 @@ import pytest
 
 from specbench_api.outcome.layout import PLAN as PLAN_KEY
 from specbench_api.outcome.layout import SUMMARY, run_root
+from specbench_api.plan.canonical import extends
 from specbench_api.plan.plan import Plan
 from specbench_client.drive.options import SystemClock
+from specbench_client.drive.resume import claim_store
 from specbench_client.errors import BadInput, NotDurable
-from specbench_client.local.local_runs import find_interrupted_plan, find_local_run, new_local_run, newest_first
+from specbench_client.local.local_runs import find_begun_plan, find_local_run, new_local_run, newest_first
 from specbench_client.store.folder import FolderStore
+from specbench_client.store.points import PointStore
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.store.store import Store, StoreErrorReason
 from specbench_client.stored_runs.run import RUN_MISSING, RUN_UNFINISHED, Run
 from specbench_client.stored_runs.write_results import conclude
-from specbench_testing.local_results import store_results
-from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.local_results import store_point, store_results
+from specbench_testing.synthetic_records import SyntheticRun, point_of
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -147,6 +151,68 @@ def test_latest_run_of_the_same_plan_is_continued(tmp_path: Path) -> None:
     assert find_local_run(results, PLAN).plan.uid == uids[1]
 
 
+def grown(world: SyntheticRun, **load: Any) -> Plan:
+    return replace(world, edits={**world.edits, "spec.load": load}).plan.model_copy(update={"namespace": "local"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "added"),
+    [
+        ({"repeats": 2}, {"repeats": 3}, 4),
+        ({"repeats": 2}, {"repeats": 2, "concurrency": [1, 2, 4]}, 4),
+        ({"repeats": 2}, {"repeats": 3, "concurrency": [1, 2, 4]}, 10),
+        ({"repeats": 2}, {"repeats": 1}, None),
+        ({"repeats": 2}, {"repeats": 3, "order": "Sequential"}, None),
+        ({"repeats": 2}, {"repeats": 3, "concurrency": [1, 4]}, None),
+        ({"repeats": 2}, {"repeats": 3, "requests": 5}, None),
+        ({"repeats": 2, "slots": 2}, {"repeats": 2, "concurrency": [1, 2, 4], "slots": 4}, None),
+    ],
+)
+def test_repeats_and_loads_are_added_to_the_stored_points(
+    tmp_path: Path, before: dict[str, Any], after: dict[str, Any], added: int | None
+) -> None:
+    """Another order or size is another run; so are more slots, with which an engine is started."""
+    fixed = {"concurrency": [1, 2], "slots": 8}
+    stored, plan = grown(WORLD, **{**fixed, **before}), grown(WORLD, **{**fixed, **after})
+    old = new_local_run(FolderStore(tmp_path), stored, lambda: 0).plan
+    store = FolderStore(tmp_path / run_root("local", old.name, old.uid))
+    store.put(PLAN_KEY, old.to_json().encode())
+    for point in old.points:
+        store_point(PointStore(store), *point_of(replace(WORLD, edits={"spec.load": {**fixed, **before}}), point))
+    run = find_local_run(FolderStore(tmp_path), plan)
+    assert (run.plan.uid == old.uid) == (added is not None)
+    if added is not None:
+        assert len(run.manifests) == len(old.points) == len(plan.points) - added
+        claim_store(run.plan, store)
+        assert Run(store).plan == run.plan
+    else:
+        with pytest.raises(BadInput, match="another plan"):
+            claim_store(plan.model_copy(update={"uid": old.uid}), store)
+        assert Run(store).plan == old
+
+
+def test_a_run_of_this_plan_goes_before_one_that_it_would_extend(tmp_path: Path) -> None:
+    results, three = FolderStore(tmp_path), grown(WORLD, concurrency=[1], repeats=3)
+    for second, plan in enumerate((three, grown(WORLD, concurrency=[1], repeats=2))):
+        stored = new_local_run(results, plan, partial(int, second * 10**9)).plan
+        results.put(f"{run_root('local', plan.name, stored.uid)}/{PLAN_KEY}", stored.to_json().encode())
+    assert uid_created_ms(find_local_run(results, three).plan.uid) == 0
+
+
+@pytest.mark.parametrize(("load", "is_same"), [({"repeats": 3}, True), ({"concurrency": [1, 2]}, False)])
+def test_loads_are_not_added_where_points_continue_through_the_prompts(load: dict[str, Any], *, is_same: bool) -> None:
+    """Each point of a running server sends the next prompts: those of the stored points would be sent again."""
+    endpoints = [{"name": "none", "url": "http://a:1"}, {"name": "eagle3", "url": "http://b:1"}]
+    edits = {"spec.engine": {"kind": "external", "endpoints": endpoints}, "spec.drafters": []}
+    server, fixed = (
+        replace(WORLD, drafters=(), edits=edits),
+        {"concurrency": [1], "slots": 8, "requests": 4, "repeats": 2},
+    )
+    stored, plan = grown(server, **fixed), grown(server, **{**fixed, **load})
+    assert extends(plan, stored) == is_same
+    assert not extends(stored, stored)
+
+
 def test_new_run_has_another_uid_and_nothing_measured(tmp_path: Path) -> None:
     results = FolderStore(tmp_path / "out")
     old = new_local_run(results, PLAN, lambda: 0).plan.uid
@@ -177,12 +243,12 @@ def test_a_run_is_complete_only_after_the_last_write_of_its_analysis(tmp_path: P
     plan, store = concluded_run(tmp_path)
     results = FolderStore(tmp_path)
     assert find_local_run(results, plan).is_complete
-    assert find_interrupted_plan(results, plan, lambda _: plan) is None
+    assert find_begun_plan(results, plan, lambda _: plan) is None
     for name in reversed(DERIVED):
         Path(store.uri(name)).unlink()
         run = find_local_run(results, plan)
         assert (run.plan.uid, run.is_finished, run.is_complete) == (plan.uid, True, False), name
-        assert find_interrupted_plan(results, plan, lambda _: plan) == plan, name
+        assert find_begun_plan(results, plan, lambda _: plan) == plan, name
 
 
 @pytest.mark.runs

@@ -34,6 +34,8 @@ from specbench_client.cli.options import (
     OUTPUT,
     PERCENTILES,
     RESULTS,
+    RETRIES,
+    RETRY_INVALID,
     field_options,
     with_fields,
 )
@@ -156,6 +158,8 @@ def _authorization(named: str | None) -> dict[str, str]:
 @RESULTS
 @click.option("--name", metavar="NAME", help="Name of the run in the results.  [default: derived from --model]")
 @NEW
+@RETRIES
+@RETRY_INVALID
 @KEEP_TEXT
 @PERCENTILES
 @OUTPUT
@@ -216,6 +220,8 @@ def planned_measurement(options: Mapping[str, Any]) -> tuple[Plan, RunOptions]:
         output=options["output"],
         client=ClientOptions(options["keep_text"], headers, options["workers"]),
         new=options["new"],
+        retries=options["retries"],
+        retry_invalid=options["retry_invalid"],
         reuse_finished=False,
         slo=chosen.run.spec.slo,
         statistics=options["percentiles"],

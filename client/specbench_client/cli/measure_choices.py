@@ -33,7 +33,7 @@ from specbench_client.drive.endpoint_probes import (
 from specbench_client.drive.engine_connection import FieldRejected, ModelNotServed, RateLimited
 from specbench_client.drive.load_planning import load_arrival_plan
 from specbench_client.errors import BadInput, EngineFailed
-from specbench_client.local.local_runs import find_interrupted_plan
+from specbench_client.local.local_runs import find_begun_plan
 from specbench_client.store.locations import open_store
 from specbench_client.workload.prompts import Prompts, load_workload
 
@@ -199,7 +199,7 @@ def _prompts(plan: Plan) -> Prompts:
 
 
 def as_interrupted(wanted: Measurement) -> Measurement | None:
-    """Return the measurement with the loads and the size that its interrupted run has; None if there is none."""
+    """Return the measurement with the loads and the size that its run to continue has; None if there is none."""
     if wanted.options["new"]:
         return None
 
@@ -214,7 +214,8 @@ def as_interrupted(wanted: Measurement) -> Measurement | None:
             return None
 
     plan = (wanted.with_options(concurrency=[1]) if wanted.options["sweep"] else wanted).plan
-    begun = find_interrupted_plan(open_store(wanted.options["results"]), plan, planned_again)
+    results, finished = open_store(wanted.options["results"]), wanted.options["retry_invalid"]
+    begun = find_begun_plan(results, plan, planned_again, finished=finished)
     return None if begun is None else _with_load(wanted, begun.load)
 
 

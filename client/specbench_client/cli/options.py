@@ -157,6 +157,15 @@ SET = click.option(
     metavar="PATH=VALUE",
     help="Override a field of the file: --set spec.load.repeats=1. Repeatable.",
 )
+RETRIES = click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="If the client or other traffic spoils an interleaved repeat, measure two more, at most N times.",
+)
+RETRY_INVALID = click.option("--retry-invalid", is_flag=True, help="Apply --retries to a finished run.")
 NEW = click.option("--new", is_flag=True, help="Measure again, as a new run; the earlier run is kept.")
 KEEP_TEXT = click.option("--keep-text", is_flag=True, help="Store the text of every answer in the records.")
 RESULTS = click.option(

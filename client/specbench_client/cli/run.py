@@ -11,7 +11,17 @@ from specbench_api.plan.expansion import expand
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.load import ArmOrder
 from specbench_api.spec.run import SpecBenchRun
-from specbench_client.cli.options import FILE, KEEP_TEXT, NEW, OUTPUT, RESULTS, SET, read_spec_file
+from specbench_client.cli.options import (
+    FILE,
+    KEEP_TEXT,
+    NEW,
+    OUTPUT,
+    RESULTS,
+    RETRIES,
+    RETRY_INVALID,
+    SET,
+    read_spec_file,
+)
 from specbench_client.cli.validate import campaign_warnings, plan_warnings, print_warnings
 from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header
@@ -23,6 +33,8 @@ from specbench_client.known_secrets import api_key_header
 @OUTPUT
 @RESULTS
 @NEW
+@RETRIES
+@RETRY_INVALID
 @KEEP_TEXT
 @click.option(
     "--until-sure",
@@ -30,7 +42,16 @@ from specbench_client.known_secrets import api_key_header
     help="With load.order: Soak: set load.stop: WhenDecayed, which ends an arm once its acceptance length has fallen.",
 )
 def run(
-    file: Path, settings: tuple[str, ...], output: str, results: str, *, new: bool, keep_text: bool, until_sure: bool
+    file: Path,
+    settings: tuple[str, ...],
+    output: str,
+    results: str,
+    *,
+    new: bool,
+    retries: int,
+    retry_invalid: bool,
+    keep_text: bool,
+    until_sure: bool,
 ) -> int:
     """Measure FILE, a SpecBenchRun or a SpecBenchCampaign, on this machine, with engines as local processes.
 
@@ -74,6 +95,8 @@ def run(
         output,
         client=ClientOptions(keep_text, api_key_header() if any(each.engine.is_external for each in plans) else {}),
         new=new,
+        retries=retries,
+        retry_invalid=retry_invalid,
         slo=spec.slo,
     )
     return (

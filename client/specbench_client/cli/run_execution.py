@@ -52,6 +52,7 @@ from specbench_client.store.locations import open_store
 from specbench_client.store.store import StoreErrorReason, check_s3_server
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import conclude
+from specbench_client.trust.check import list_names
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,10 @@ class RunOptions:
     """Whether to start a new run instead of continuing the stored one."""
     reuse_finished: bool = True
     """Whether a complete run is shown again. False for an endpoint, which may serve something else by now."""
+    retries: int = 0
+    """How many rounds of an interleaved run may be measured again."""
+    retry_invalid: bool = False
+    """Whether to measure the invalid rounds of a complete run again."""
     slo: Slo | None = None
     """The latency limits of goodput."""
     statistics: Sequence[str] | None = None
@@ -124,25 +129,33 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
 
     Raises BadInput before anything starts; NotDurable, Interrupted.
     """
+    if options.retry_invalid and (options.new or not options.retries):
+        other = "--new" if options.new else "--retries 0"
+        raise BadInput(f"--retry-invalid continues a finished run, and {other} does not: leave out one of them")
     results = open_store(options.results)
     with exclusive_run(results, plan, process_label()):
         run = new_local_run(results, plan) if options.new else find_local_run(results, plan)
-        if run.is_complete and not options.reuse_finished:
+        is_retried = options.retry_invalid and run.is_complete
+        if run.is_complete and not options.reuse_finished and not is_retried:
             run = new_local_run(results, plan)
         validate_inputs(run, options.base_dir)
         echo(f"results: {shown_path(run.uri)}", err=True)
-        finished = _ended(run) if run.is_complete else ""
-        stored = _stored_summary(run, options.slo) if run.is_complete else None
+        finished = _ended(run) if run.is_complete and not is_retried else ""
+        stored = _stored_summary(run, options.slo) if finished else None
         if stored is not None:
             return RunOutcome(run, stored, {}, finished)
         if run.is_finished and not run.is_complete:
             echo(f"every point was measured before, the last at {_ended(run)}: only the report is missing", err=True)
         elif run.manifests:
             echo(f"continuing: {points_are(run.plan, len(run.manifests))} measured already", err=True)
-        if not run.is_finished:
+        if not run.is_finished or is_retried:
             check_s3_server(results)
         with _stating_what_is_kept(run, options):
-            failed = _measure(run, options) if not run.is_finished else {}
+            added = run.plan.added_rounds
+            retries = options.retries + (added if is_retried else 0)
+            failed = _measure(run, options, retries) if not run.is_finished or is_retried else {}
+            if is_retried and run.plan.added_rounds == added:
+                echo("nothing was measured: no round is invalid because of the client or other traffic", err=True)
             echo("analyzing the records and writing the report", err=True)
             causes = {arm: with_settings(run.plan, str(error)) for arm, error in failed.items()}
             summary = conclude(run.plan, run.store, slo=options.slo, failures=causes or None)
@@ -212,7 +225,7 @@ def process_label() -> str:
     return f"process {os.getpid()} on {socket.gethostname()} ({command}, since {SystemClock().wall_text()})"
 
 
-def _measure(run: Run, options: RunOptions) -> dict[str, EngineFailed]:
+def _measure(run: Run, options: RunOptions, retries: int) -> dict[str, EngineFailed]:
     folder = TemporaryDirectory(prefix="specbench-", ignore_cleanup_errors=True)
     with folder as work_dir, LiveProgress(run.plan, len(run.manifests)) as live:
         local_options = LocalOptions(
@@ -222,6 +235,8 @@ def _measure(run: Run, options: RunOptions) -> dict[str, EngineFailed]:
             on_group=live.group,
             on_progress=live.progress,
             on_estimate=live.show_line,
+            on_retry=live.retry,
+            retries=retries,
             client=options.client,
         )
         return run_until_interrupted(execute_locally(run, local_options))
@@ -397,8 +412,7 @@ class LiveProgress:
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._plan = plan
-        self._points = {point.hash: point for point in plan.points}
+        self._set_plan(plan)
         self._printed: str | None = None
         self._stalled = False
         self._whole = self._bars.add_task(
@@ -428,6 +442,19 @@ class LiveProgress:
             line = f"launch {self._counted(group.index, len(self._plan.groups))}: {group.arm}"
             self._print(line)
         self._bars.update(self._point, description=line, completed=0, total=None, note="")
+
+    def retry(self, plan: Plan) -> None:
+        """Show what is measured again."""
+        added = [point for point in plan.points if point.hash not in self._points]
+        loads = ", ".join(dict.fromkeys(point.level.words for point in added))
+        repeats = sorted({point.repeat + 1 for point in added})
+        causes = "because a point of an earlier round is invalid"
+        self.show_line(f"repeats {list_names([*map(str, repeats)])} at {loads} are added {causes}")
+        self._set_plan(plan)
+        self._bars.update(self._whole, total=len(plan.points))
+
+    def _set_plan(self, plan: Plan) -> None:
+        self._plan, self._points = plan, {point.hash: point for point in plan.points}
 
     def show_line(self, line: str) -> None:
         """Print a line, above the bars if there are any."""

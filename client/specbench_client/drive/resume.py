@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 from pydantic import ValidationError
 
 from specbench_api.outcome.layout import PLAN
-from specbench_api.plan.canonical import differing_fields
+from specbench_api.plan.canonical import differing_fields, extends
 from specbench_api.plan.plan import Plan
 from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.errors import BadInput, NotDurable
@@ -33,7 +33,7 @@ _OBSERVED_FIELDS = {
 
 
 def claim_store(plan: Plan, store: Store) -> None:
-    """Write plan.json, or check that the stored one measures the same. This also tests access to the store.
+    """Write plan.json, or check that the stored one measures the same, or less. This also tests access to the store.
 
     Raises BadInput, NotDurable.
     """
@@ -42,7 +42,10 @@ def claim_store(plan: Plan, store: Store) -> None:
     except NotDurable as refused:
         if refused.reason != StoreErrorReason.CONFLICT:
             raise
-        if names := differing_fields(_stored_plan(store), plan):
+        stored = _stored_plan(store)
+        if extends(plan, stored):
+            store.replace(PLAN, plan.to_json().encode())
+        elif names := differing_fields(stored, plan):
             remedy = "give another folder or prefix, or give the run another name"
             what = f"{store.uri()} contains the results of another plan: {', '.join(names)} differ"
             raise BadInput(f"{what}: {remedy}", "OtherPlan") from refused

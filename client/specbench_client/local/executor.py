@@ -55,7 +55,7 @@ from specbench_client.local.engine_process import (
     refused_variables,
 )
 from specbench_client.stored_runs.run import Run
-from specbench_client.stored_runs.write_results import is_decided
+from specbench_client.stored_runs.write_results import is_decided, with_retries
 from specbench_client.workload.locations import reject_missing_prompts
 from specbench_client.workload.prompts import load_workload
 
@@ -73,15 +73,30 @@ class LocalOptions:
     on_group: Callable[[EngineGroup], None] = lambda _: None
     on_progress: Callable[[Progress], None] | None = None
     on_estimate: Callable[[str], None] = lambda _: None
+    on_retry: Callable[[Plan], None] = lambda _: None
+    retries: int = 0
+    """How many rounds the run may have in addition, in place of invalid ones."""
     client: ClientOptions = field(default_factory=ClientOptions)
     warm_up: bool = True
 
 
 async def execute_locally(run: Run, local_options: LocalOptions) -> dict[str, EngineFailed]:
-    """Measure every point without a manifest. Returns the arms whose engine failed, with the error.
+    """Measure every point without a manifest, and again what is invalid. Returns the error of each arm that failed.
 
-    Call `validate_inputs` before.
+    `run` gets the plan with what is measured again. Call `validate_inputs` before.
     """
+    failures = await _measure_missing(run, local_options)
+    while not failures and run.plan.stop is None and run.plan.added_rounds < local_options.retries:
+        plan = await asyncio.to_thread(with_retries, run)
+        if plan is None:
+            break
+        run.plan, run.manifests = plan, run.reopened().manifests
+        local_options.on_retry(plan)
+        failures = await _measure_missing(run, local_options)
+    return failures
+
+
+async def _measure_missing(run: Run, local_options: LocalOptions) -> dict[str, EngineFailed]:
     failures: dict[str, EngineFailed] = {}
     warm: set[str] = set()
     stops = run.plan.stop == "WhenDecided"

@@ -1,7 +1,8 @@
 """Finds and creates the results of local runs.
 
 A local run has the namespace `local` and a UID that is created once. The same spec finds its earlier results under the
-same root and continues them; a changed spec gets a new UID, and so does `--new`, which measures points again. Nothing
+same root and continues them, also with more repeats or loads; another change gets a new UID, and so does `--new`, which
+measures points again. Nothing
 that was measured is ever overwritten. UIDs contain their creation time (UUID version 7), so the newest of several runs
 is known.
 """
@@ -10,12 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from specbench_api.outcome.layout import PLAN, run_root
+from specbench_api.plan.canonical import extends
+from specbench_api.plan.expansion import without_added_rounds
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.load import Load
 from specbench_client.store.folder import FolderStore, exclusive_lock
@@ -25,42 +28,56 @@ from specbench_client.stored_runs.run import Run, lock_name
 
 
 def find_local_run(results: Store, plan: Plan) -> Run:
-    """Return the newest run of this very plan, or a new one. Writes nothing."""
-    return _matching_run(results, plan, _stored_plans(results, plan)) or new_local_run(results, plan)
+    """Return the newest run of this plan, else of one with fewer repeats or loads, else a new one. Writes nothing."""
+    stored = list(_stored_plans(results, plan))
+    return _matching_run(results, plan, stored) or _extended_run(results, plan, stored) or new_local_run(results, plan)
 
 
-def find_interrupted_plan(results: Store, plan: Plan, planned_again: Callable[[Load], Plan | None]) -> Plan | None:
-    """Return the plan of the newest run that has a point, unless that run is complete.
+def find_begun_plan(
+    results: Store, plan: Plan, planned_again: Callable[[Load], Plan | None], *, finished: bool = False
+) -> Plan | None:
+    """Return the plan of the newest run that has a point; None if that run is complete, unless `finished`.
 
     Only runs of this plan's name count whose plan is the one that `planned_again` returns for their load. Raises
     NotDurable(Damaged) if a manifest cannot be read.
     """
-    for stored in _stored_plans(results, plan):
-        try:
-            again = planned_again(Plan.from_json(stored[1] or b"").load)
-        except ValidationError:  # It was damaged, or written by another version.
-            continue
-        found = again and _matching_run(results, again, [stored])
+    for uid, kept in _stored_plans(results, plan):
+        again = planned_again(without_added_rounds(kept).load)
+        found = again and _matching_run(results, again, [(uid, kept)])
         if found and found.manifests:
-            return None if found.is_complete else again
+            return again if finished or not found.is_complete else None
     return None
 
 
-def _stored_plans(results: Store, plan: Plan) -> Iterator[tuple[str, bytes | None]]:
-    """Yield UID and plan.json of all runs of this name, the newest first."""
+def _stored_plans(results: Store, plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """Yield UID and plan of all runs of this name, the newest first, without plans that this version cannot read."""
     family = run_root(plan.namespace, plan.name, "")
     uids = {key.removeprefix(family).split("/")[0] for key in results.keys(family)}
     for uid in newest_first(uids):
-        yield uid, results.get(f"{run_root(plan.namespace, plan.name, uid)}/{PLAN}")
+        text = results.get(f"{run_root(plan.namespace, plan.name, uid)}/{PLAN}")
+        with suppress(ValidationError):
+            yield uid, Plan.from_json(text or b"")
 
 
-def _matching_run(results: Store, plan: Plan, stored: Iterable[tuple[str, bytes | None]]) -> Run | None:
-    """Return the first stored run of this very plan."""
-    for uid, text in stored:
-        candidate = plan.model_copy(update={"uid": uid})
-        if text == candidate.to_json().encode():
-            return Run(results.below(run_root(plan.namespace, plan.name, uid)), candidate)
+def _matching_run(results: Store, plan: Plan, stored: Iterable[tuple[str, Plan]]) -> Run | None:
+    """Return the first stored run of this very plan, with the rounds that were added to measure some again."""
+    for uid, kept in stored:
+        if without_added_rounds(kept) == plan.model_copy(update={"uid": uid}):
+            return _stored_run(results, kept)
     return None
+
+
+def _extended_run(results: Store, plan: Plan, stored: Iterable[tuple[str, Plan]]) -> Run | None:
+    """Return the first stored run whose points this plan contains, with this plan."""
+    for uid, kept in stored:
+        candidate = plan.model_copy(update={"uid": uid})
+        if extends(candidate, kept):
+            return _stored_run(results, candidate)
+    return None
+
+
+def _stored_run(results: Store, plan: Plan) -> Run:
+    return Run(results.below(run_root(plan.namespace, plan.name, plan.uid)), plan)
 
 
 def exclusive_run(results: Store, plan: Plan, who: str) -> AbstractContextManager[None]:
@@ -84,7 +101,7 @@ def _lock_in_folder(results: Store, key: str, who: str) -> AbstractContextManage
 def new_local_run(results: Store, plan: Plan, now_ns: Callable[[], int] = time.time_ns) -> Run:
     """Return a run with a new UID. Writes nothing."""
     fresh = plan.model_copy(update={"uid": new_run_uid(now_ns() // 1_000_000)})
-    run = Run(results.below(run_root(plan.namespace, plan.name, fresh.uid)), fresh)
+    run = _stored_run(results, fresh)
     run.manifests = {}
     return run
 

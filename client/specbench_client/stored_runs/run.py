@@ -40,10 +40,14 @@ RUN_UNFINISHED = "RunNotFinished"
 Document = TypeVar("Document", bound=ApiModel)
 
 
+_GROWING = {"repeats", "concurrency", "rate"}
+
+
 def lock_name(plan: Plan) -> str:
     """Return the name of the file that the process which measures this plan has locked, beside the plan's runs."""
-    without_uid = plan.model_copy(update={"uid": ""}).to_json()  # Two processes that start together have no UID yet.
-    return f".{hashlib.sha256(without_uid.encode()).hexdigest()[:16]}.lock"
+    # Two processes that start together have no UID yet; one with more repeats or loads would continue the other's run.
+    fixed = plan.model_dump_json(exclude={"uid": True, "groups": True, "planned_repeats": True, "load": _GROWING})
+    return f".{hashlib.sha256(fixed.encode()).hexdigest()[:16]}.lock"
 
 
 class Run(StoredResult):

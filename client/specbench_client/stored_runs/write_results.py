@@ -22,8 +22,11 @@ import specbench_client
 from specbench_api.launch.launcher import is_pinned
 from specbench_api.outcome.layout import PROVENANCE, REPORT, STATUS, SUMMARY
 from specbench_api.outcome.provenance import FactName, LaunchRecord
+from specbench_api.plan.expansion import REPEATS_OF_ROUND, with_another_round
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.load import REPEATS_MAX
 from specbench_api.spec.slo import Slo
+from specbench_client.analysis.estimates.point_rows import cells_to_repeat
 from specbench_client.analysis.summary.run import decided_after, ends_a_round, evaluate_cells, summarise_run
 from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.documents.prompt_coverage import PromptCoverage
@@ -93,6 +96,17 @@ def is_decided(run: Run, report: Callable[[str], None]) -> bool:
     so_far = [f"{cell.arm} {speedup.factor} at {cell.level.words}" for cell, speedup in known]
     report(f"undecided so far: {', '.join(so_far) or 'no valid comparison'}")
     return False
+
+
+def with_retries(run: Run) -> Plan | None:
+    """Return the run's plan with another round where an invalid one lacks it; None if none does. Blocks.
+
+    Raises NotDurable.
+    """
+    run = run.reopened()
+    cells = cells_to_repeat(run.plan, list(run.point_summaries.values()))
+    room = run.plan.load.repeats + REPEATS_OF_ROUND <= REPEATS_MAX
+    return with_another_round(run.plan, cells) if cells and room else None
 
 
 def _stored_failures(run: Run) -> Mapping[str, str]:

@@ -164,6 +164,19 @@ def differing_fields(one: Plan, other: Plan) -> list[str]:
     return [name for name in mine if mine[name] != theirs[name]]
 
 
+def extends(plan: Plan, stored: Plan) -> bool:
+    """Return whether a plan measures all that a stored one does, and more repeats or loads: its points stay.
+
+    Loads cannot be added where each point sends the next prompts, because those of the stored points would change.
+    """
+    load = {name: getattr(plan.load, name) for name in ("repeats", "concurrency", "rate")}
+    grown = stored.model_copy(update={"load": stored.load.model_copy(update=load)})
+    grown = grown.model_copy(update={"groups": plan.groups, "planned_repeats": plan.planned_repeats})
+    kept = {point.hash for point in stored.points} < {point.hash for point in plan.points}
+    same_prompts = plan.load.levels == stored.load.levels or not plan.repeats_continue
+    return kept and same_prompts and not plan.soaks and not differing_fields(plan, grown)
+
+
 def _measured(plan: Plan) -> dict[str, Any]:
     fields = {field.alias or name: getattr(plan, name) for name, field in Plan.model_fields.items()}
     return {**fields, "placement": hardware_of(plan.placement)}

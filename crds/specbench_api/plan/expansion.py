@@ -8,7 +8,7 @@ be restarted to empty the prompt cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -29,7 +29,7 @@ from specbench_api.plan.validation import (
     too_long,
 )
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.load import ArmOrder
+from specbench_api.spec.load import ArmOrder, Level
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.results import S3, Results
 from specbench_api.spec.run import Metadata, RunSpec, SpecBenchRun, default_cache_policy
@@ -113,10 +113,7 @@ def _groups(spec: RunSpec, arms: list[Arm]) -> list[EngineGroup]:
     if spec.load.order is not ArmOrder.INTERLEAVED:
         passes.sort(key=lambda each: arms.index(each[0]))
     measured = [(arm.name, _points(spec, arm, repeat)) for arm, repeat in passes]
-    return [
-        EngineGroup(index=index, arm=arm, points=points)
-        for index, (arm, points) in enumerate(_launches(spec, measured))
-    ]
+    return _numbered(_launches(spec, measured))
 
 
 def _launches(spec: RunSpec, passes: list[tuple[str, list[Point]]]) -> Iterator[tuple[str, list[Point]]]:
@@ -159,20 +156,7 @@ def restore(plan: Plan, s3: S3) -> SpecBenchRun:
     this version would expand the run into a different plan, because its points would then not be found.
     """
     try:
-        run = SpecBenchRun(
-            metadata=Metadata(name=plan.name, namespace=plan.namespace),
-            spec=RunSpec(
-                model=plan.target,
-                engine=plan.engine,
-                drafters=[arm.drafter for arm in plan.arms if arm.drafter],
-                prompt_cache=None if plan.prompt_cache is default_cache_policy(plan.engine) else plan.prompt_cache,
-                baseline="Measure" if any(arm.is_baseline or arm.endpoint for arm in plan.arms) else "Skip",
-                workloads=plan.workloads,
-                load=plan.load,
-                placement=plan.placement,
-                results=Results(s3=s3, adopt=plan.uid),
-            ),
-        )
+        run = _run_of(plan, s3)
     except ValidationError as error:
         problems = [replace(problem, path=f"plan.json: {problem.path}") for problem in problems_in(error, SpecBenchRun)]
         raise InvalidSpec(problems) from error
@@ -181,3 +165,60 @@ def restore(plan: Plan, s3: S3) -> SpecBenchRun:
         remedy = "use the version that measured it, which every point's manifest.json contains"
         raise InvalidSpec([Problem("plan.json", message, remedy)])
     return run
+
+
+def _run_of(plan: Plan, s3: S3) -> SpecBenchRun:
+    return SpecBenchRun(
+        metadata=Metadata(name=plan.name, namespace=plan.namespace),
+        spec=RunSpec(
+            model=plan.target,
+            engine=plan.engine,
+            drafters=[arm.drafter for arm in plan.arms if arm.drafter],
+            prompt_cache=None if plan.prompt_cache is default_cache_policy(plan.engine) else plan.prompt_cache,
+            baseline="Measure" if any(arm.is_baseline or arm.endpoint for arm in plan.arms) else "Skip",
+            workloads=plan.workloads,
+            load=plan.load,
+            placement=plan.placement,
+            results=Results(s3=s3, adopt=plan.uid),
+        ),
+    )
+
+
+# Rounds that are measured again: a plan grows by them, and its other points stay.
+
+REPEATS_OF_ROUND = 2
+"""In a round every arm is measured first once (ABBA)."""
+
+
+def with_another_round(plan: Plan, cells: Collection[tuple[str, Level]]) -> Plan:
+    """Return the plan with two more repeats of all arms at some workloads and levels."""
+    first = plan.load.repeats + plan.load.repeats % REPEATS_OF_ROUND
+    load = plan.load.model_copy(update={"repeats": first + REPEATS_OF_ROUND})
+    spec = _run_of(plan, S3(bucket="not-used-here")).spec.model_copy(update={"load": load})
+    known = {point.hash for point in plan.points}
+
+    def is_measured(point: Point) -> bool:
+        return point.hash in known or (point.repeat >= first and (point.workload, point.level) in cells)
+
+    planned = plan.planned_repeats or plan.load.repeats
+    groups = _only(is_measured, _groups(spec, plan.arms))
+    return plan.model_copy(update={"load": load, "groups": groups, "planned_repeats": planned})
+
+
+def without_added_rounds(plan: Plan) -> Plan:
+    """Return the plan as it was before rounds were measured again."""
+    planned = plan.planned_repeats
+    if planned is None:
+        return plan
+    load = plan.load.model_copy(update={"repeats": planned})
+    groups = _only(lambda point: point.repeat < planned, plan.groups)
+    return plan.model_copy(update={"load": load, "groups": groups, "planned_repeats": None})
+
+
+def _only(is_kept: Callable[[Point], bool], groups: Iterable[EngineGroup]) -> list[EngineGroup]:
+    return _numbered((group.arm, [*filter(is_kept, group.points)]) for group in groups)
+
+
+def _numbered(launches: Iterable[tuple[str, list[Point]]]) -> list[EngineGroup]:
+    kept = ((arm, points) for arm, points in launches if points)
+    return [EngineGroup(index=index, arm=arm, points=points) for index, (arm, points) in enumerate(kept)]

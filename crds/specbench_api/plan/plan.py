@@ -95,6 +95,8 @@ class Plan(ApiModel):
     stop: Literal["WhenDecided", "WhenDecayed"] | None = None
     """WhenDecided: the run ends after fewer repeats once every speed-up is decided. WhenDecayed: an arm of a soak test
     ends after fewer windows once its acceptance length has certainly fallen."""
+    planned_repeats: int | None = None
+    """Number of repeats before rounds of them (ABBA) were measured again, which added repeats; None if none was."""
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
@@ -115,6 +117,11 @@ class Plan(ApiModel):
     def points(self) -> list[Point]:
         """All points, in the order of measurement."""
         return [point for group in self.groups for point in group.points]
+
+    @property
+    def added_rounds(self) -> int:
+        """Number of rounds that were added because others are invalid."""
+        return 0 if self.planned_repeats is None else (self.load.repeats - self.planned_repeats) // 2
 
     @property
     def slots(self) -> int:

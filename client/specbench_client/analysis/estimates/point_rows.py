@@ -5,21 +5,24 @@ remains would be that of fewer repeats than the other figures have.
 
 A single invalid point does not cost an interleaved run its answer. A round, two repeats in which every arm is first
 once (ABBA), is left out on both sides if something outside of the servers invalidated one of its points: as a whole,
-so that a linear drift still cancels. A run that stops when it is decided measures another round instead. If more than a
-third of the rounds is concerned, the cause is not a single point: then nothing is left out, and the comparison is
-invalid.
+so that a linear drift still cancels. A run that stops when it is decided measures another round instead, and so does
+another run as often as --retries allows. If more than a third of the rounds is concerned, and not replaced, the cause
+is not a single point: then nothing is left out, and the comparison is invalid.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from specbench_api.plan.expansion import REPEATS_OF_ROUND
 from specbench_api.plan.plan import Plan, Point
-from specbench_api.spec.load import ArmOrder
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.load import ArmOrder, Level
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.decode_speed import TPOT_MS_POOLED
@@ -30,9 +33,8 @@ from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, steady_
 from specbench_client.trust.check import PointEvidence
 from specbench_client.trust.checks.client import chunks_coalesced, client_clocks_differ, client_saturated
 from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, doubtful_rows
-from specbench_client.trust.checks.load import foreign_traffic
+from specbench_client.trust.checks.load import concurrency_not_reached, foreign_traffic, rate_not_reached
 
-REPEATS_OF_ROUND = 2
 LEFT_OUT_SHARE = 1 / 3
 """Share of the rounds that may be left out: with one invalid repeat each, a twelfth of the repeats of two servers."""
 
@@ -49,6 +51,8 @@ class RoundsLeftOut:
     """The numbers of the rounds with a spoiled point."""
     measured: int
     """The number of rounds."""
+    planned: int
+    """The number of rounds of the plan, without those that were added because others are invalid."""
     broken: bool = False
     """Whether a server made one of its points invalid, so that the comparison stays invalid."""
 
@@ -56,14 +60,21 @@ class RoundsLeftOut:
     def of(cls, plan: Plan, points: Sequence[PointSummary]) -> RoundsLeftOut:
         """Return those of some points: of an arm and its baseline; none of a run whose repeats do not alternate."""
         rounds = {point.repeat // REPEATS_OF_ROUND for point in points}
+        planned = math.ceil((plan.planned_repeats or plan.load.repeats) / REPEATS_OF_ROUND)
         spoiled = {point.repeat // REPEATS_OF_ROUND for point in points if _is_spoiled(point)}
         is_broken = any(is_invalid(point) and not _is_spoiled(point) for point in points)
-        return cls(frozenset(spoiled if plan.load.order is ArmOrder.INTERLEAVED else ()), len(rounds), is_broken)
+        invalid = frozenset(spoiled if plan.load.order is ArmOrder.INTERLEAVED else ())
+        return cls(invalid, len(rounds), planned, is_broken)
 
     @property
     def few(self) -> bool:
-        """Whether so few are invalid that they are left out."""
-        return len(self.invalid) <= LEFT_OUT_SHARE * self.measured
+        """Whether so few are invalid that they are left out, or others were measured instead of all of them."""
+        return len(self.invalid) <= LEFT_OUT_SHARE * self.measured or not self.lacking
+
+    @property
+    def lacking(self) -> bool:
+        """Whether fewer rounds are valid than were planned."""
+        return self.measured - len(self.invalid) < self.planned
 
     def may_become_few(self, rounds: int) -> bool:
         """Whether so few may still be invalid after this many rounds; not if every round was until now."""
@@ -75,6 +86,24 @@ class RoundsLeftOut:
         return [point for point in points if not (self.few and point.repeat // REPEATS_OF_ROUND in self.invalid)]
 
 
+def cells_to_repeat(plan: Plan, points: Sequence[PointSummary]) -> set[tuple[str, Level]]:
+    """Return the workloads and levels of which another round may replace an invalid one, when all are measured.
+
+    What counts is only what was found about the client, the network and the machine, and never a result.
+    """
+    found = set()
+    for arm, workload, level in {(point.arm, point.workload, point.level) for point in points}:
+        own = [
+            each
+            for each in points
+            if each.arm in (arm, BASELINE_NAME) and (each.workload, each.level) == (workload, level)
+        ]
+        rounds = RoundsLeftOut.of(plan, own)
+        if rounds.invalid and rounds.lacking and not rounds.broken:
+            found.add((workload, level))
+    return found
+
+
 def is_invalid(point: PointSummary) -> bool:
     """Return whether a check of the point itself invalidated it."""
     return any(finding.severity is Severity.INVALID for finding in point.findings)
@@ -82,12 +111,15 @@ def is_invalid(point: PointSummary) -> bool:
 
 SPOILED_FROM_OUTSIDE = frozenset({client_saturated.name, client_clocks_differ.name, foreign_traffic.name})
 """Checks whose cause is not the measured server."""
+OF_A_LATE_CLIENT = frozenset({chunks_coalesced.name, concurrency_not_reached.name, rate_not_reached.name})
+"""Checks that report what a late client causes too: with ClientSaturated, the server is not their cause."""
 
 
 def _is_spoiled(point: PointSummary) -> bool:
     """Return whether only something outside of the server invalidated the point."""
     invalid = {finding.check for finding in point.findings if finding.severity is Severity.INVALID}
-    return bool(invalid) and invalid <= SPOILED_FROM_OUTSIDE
+    causes = SPOILED_FROM_OUTSIDE | (OF_A_LATE_CLIENT if client_saturated.name in invalid else frozenset())
+    return bool(invalid) and invalid <= causes
 
 
 def load_rows(plan: Plan, points: Sequence[PointSummary], records: PointRecords) -> Table:

@@ -8,6 +8,7 @@ from datetime import datetime
 from statistics import median
 
 from specbench_api.outcome.provenance import Fact, FactName, LaunchRecord
+from specbench_api.plan.expansion import REPEATS_OF_ROUND
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
@@ -18,7 +19,6 @@ from specbench_client.analysis.curves.crossover import MeasuredPlace, find_cross
 from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.analysis.decision.request import WORTH, RecommendationRequest, targets_of
 from specbench_client.analysis.estimates.point_rows import (
-    REPEATS_OF_ROUND,
     RoundsLeftOut,
     is_invalid,
     load_rows,
@@ -211,7 +211,7 @@ def summarise_cells(
     simulated = any(summary.simulated for summary in measured)
     compared = {point for each in judged for point in each.cell.points}
     on_points = [
-        finding if summary.hash in compared else _left_out(finding, summary)
+        finding if summary.hash in compared else _left_out(finding, summary, plan)
         for summary in measured
         for finding in summary.findings
     ]
@@ -398,12 +398,16 @@ def _category_prompts(workload: str, judged: Sequence[EvaluatedCell]) -> dict[st
     return {name: min(count.get(name, 0) for count in counts) for name in names}
 
 
-def _left_out(finding: Finding, point: PointSummary) -> Finding:
+def _left_out(finding: Finding, point: PointSummary, plan: Plan) -> Finding:
     """Return the finding of a point that is left out of its comparison, so that it affects no figure."""
     if finding.severity is Severity.INFO:
         return finding
     first = point.repeat // REPEATS_OF_ROUND * REPEATS_OF_ROUND + 1
     what = f"repeats {first} and {first + 1} are left out on both sides because a point of them is invalid"
+    if plan.planned_repeats is not None:
+        again = [each for each in plan.points if each.repeat >= plan.planned_repeats]
+        cells = {(each.workload, each.level) for each in again}
+        what += ", and were measured again" if (point.workload, point.level) in cells else ""
     return finding.model_copy(update={"severity": Severity.INFO, "message": f"{finding.message}; {what}"})
 
 

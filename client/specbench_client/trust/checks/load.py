@@ -198,20 +198,18 @@ STALL_EFFECT = 0.05
     name="RequestsStalled",
     severities=(Severity.WARNING, Severity.INFO),
     threshold=(
-        f"nothing of an answer arrived for {STALL_NS / NS_PER_S:g} s, and for {STALL_TIMES:g} times as long as usual"
-        " (the longest such time of the median request of its point, and of the request's partner). Warning if the"
-        f" speed-up is {STALL_EFFECT:.0%} higher or lower without these pairs, else Info"
+        f"nothing of an answer arrived for {STALL_NS / NS_PER_S:g} s, and {STALL_TIMES:g} times as long as of the"
+        f" median request and of the partner. Warning if the speed-up differs by {STALL_EFFECT:.0%} without these pairs"
     ),
     rationale=(
-        "A server or network that stops once for half a minute decides the mean of a point of some minutes, and makes"
-        " the interval wide, whatever the arms differ in. Whose fault it is cannot be seen from outside, so no request"
-        " is left out. A long prompt takes long on both sides."
+        "One stop of half a minute decides the mean of a point of some minutes. Whose fault it is cannot be seen, so no"
+        " request is left out. A long prompt takes long on both sides."
     ),
     remedy=(
-        "Look for that time in the logs of the server, of proxies and of the machine. If such a stop is how the server"
-        " works (a compilation, a full KV cache), it belongs to the result; else measure again."
+        "Look for that time in the logs of server and proxies. If such stops are how the server works (a compilation, a"
+        " full KV cache), they belong to the result; else measure again."
     ),
-    imported_remedy="Look for that time in the logs of the server and of proxies, and run the benchmark again.",
+    imported_remedy="Look for that time in the logs of server and proxies, and run the benchmark again.",
 )
 def requests_stalled(evidence: CellEvidence) -> CheckResults:
     """The server, or the network, stopped for seconds within a request."""
