@@ -212,6 +212,28 @@ def test_a_soak_test_with_too_few_windows_for_changes_is_a_warning(
         assert (message in capsys.readouterr().err) is warned
 
 
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        (["spec.load.repeats=1"], "1 repeat gives"),
+        (["spec.load.repeats=2"], "2 repeats give"),
+        (["spec.load.repeats=3"], None),
+        (["spec.load.repeats=1", "spec.baseline=Skip"], None),
+        (["spec.load.repeats=1", "spec.drafters=[]"], None),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "validate"])
+def test_repeats_that_give_no_interval_are_named_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, settings: list[str], count: str | None
+) -> None:
+    """Only a comparison has a speed-up."""
+    options = [word for setting in settings for word in ("--set", setting)]
+    assert exit_code([command, str(write_run(tmp_path, simulated_run())), *options]) == Exit.OK
+    few = [line for line in capsys.readouterr().err.splitlines() if "spec.load.repeats" in line]
+    expected = f"warning: spec.load.repeats: {count} a speed-up without an interval; set 3 or more"
+    assert few == ([] if count is None else [expected])
+
+
 def test_launches_and_points_are_listed_with_load_files_and_hours(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -261,7 +283,7 @@ def test_hours_of_a_campaign_are_those_of_its_runs_and_compared_with_the_budget(
     printed = capsys.readouterr()
     assert "estimate of what remains: 1.1 engine hours, 2.2 GPU-hours\n  6 points from --assume point" in printed.out
     assert "limit on a cluster: 48 GPU-hours, if each launch runs once to its activeDeadlineSeconds\n" in printed.out
-    assert printed.err == "warning: over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1\n"
+    assert printed.err.endswith("warning: over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1\n")
     assert exit_code(["plan", file, *settings, "--max-gpu-hours", "2.1"]) == Exit.BAD_INPUT
     assert "2.20 GPU-hours are expected, and --max-gpu-hours is 2.1: " in capsys.readouterr().err
     assert exit_code(["plan", file, *settings, "-o", "json"]) == Exit.OK
@@ -278,7 +300,7 @@ def test_hours_of_a_campaign_are_those_of_its_runs_and_compared_with_the_budget(
         "remainingPoints": 6,
         "pointsByBasis": {"Assumed": 6},
     }
-    assert document["warnings"] == ["over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1"]
+    assert document["warnings"][-1] == "over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1"
 
 
 def test_invalid_run_is_reported_with_its_combination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,14 +315,15 @@ def test_valid_campaign_is_counted_with_its_warnings(tmp_path: Path, capsys: pyt
     assert exit_code(["validate", file]) == Exit.OK
     printed = capsys.readouterr()
     assert printed.out == f"{file}: valid: 4 runs, 8 launches, 8 points\n"
-    assert printed.err == "warning: spec.exclude[0] matches no combination: check its values\n"
+    few = "spec.load.repeats: 1 repeat gives a speed-up without an interval; set 3 or more"
+    assert printed.err == f"warning: spec.exclude[0] matches no combination: check its values\nwarning: {few}\n"
     assert exit_code(["validate", file, "-o", "json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
     assert (document["name"], document["points"], len(document["runs"]), len(document["warnings"])) == (
         "small",
         8,
         4,
-        1,
+        2,
     )
 
 

@@ -19,6 +19,7 @@ from specbench_api.spec.load import Load
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure import Measurement
 from specbench_client.cli.streams import echo
+from specbench_client.cli.validate import few_repeats, print_warnings
 from specbench_client.documents.summary import REPEATS_TO_DECIDE
 from specbench_client.drive.endpoint_detection import detect_endpoint, unreported_acceptance
 from specbench_client.drive.endpoint_probes import (
@@ -34,6 +35,7 @@ from specbench_client.drive.engine_connection import FieldRejected, ModelNotServ
 from specbench_client.drive.load_planning import load_arrival_plan
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.local_runs import find_begun_plan
+from specbench_client.measure_flags import with_flag_names
 from specbench_client.store.locations import open_store
 from specbench_client.workload.prompts import Prompts, load_workload
 
@@ -51,6 +53,7 @@ def choose_what_is_open(wanted: Measurement, headers: Mapping[str, str]) -> Meas
         chosen = with_swept_loads(chosen, headers) if sweeps else chosen
         chosen = with_repeat_size(chosen, headers) if is_size_open else chosen
     if wanted.options["baseline"] is not None:
+        print_warnings([with_flag_names(each) for each in few_repeats(chosen.plan)])
         warn_of_repeated_prompts(chosen.plan, headers)
     return chosen
 

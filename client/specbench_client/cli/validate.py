@@ -25,6 +25,7 @@ from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.workload import Workload
 from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file, read_yaml_file
 from specbench_client.cli.streams import echo, echo_json
+from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.summary import MIN_WINDOWS
 from specbench_client.drive.prompts import slots_too_small
 from specbench_client.errors import BadInput
@@ -59,9 +60,18 @@ def plan_warnings(plan: Plan) -> list[str]:
     """Return warnings about a run that can be measured, but not usefully."""
     windows = plan.load.repeats
     if not plan.soaks or windows >= MIN_WINDOWS:
-        return slots_too_small(plan)
+        return [*slots_too_small(plan), *few_repeats(plan)]
     few = f"spec.load.repeats: {windows} windows are too few to see a change over time, which is load.order: Soak's aim"
     return [*slots_too_small(plan), f"{few}; set {MIN_WINDOWS} or more"]
+
+
+def few_repeats(plan: Plan) -> list[str]:
+    """Return a warning about a comparison that will have no interval; none if nothing is compared."""
+    repeats = plan.load.repeats
+    if plan.soaks or not plan.has_baseline or len(plan.arms) == 1 or repeats >= MIN_REPEATS_TO_COMPARE:
+        return []
+    count = "1 repeat gives" if repeats == 1 else f"{repeats} repeats give"
+    return [f"spec.load.repeats: {count} a speed-up without an interval; set {MIN_REPEATS_TO_COMPARE} or more"]
 
 
 def print_warnings(warnings: list[str], missing: Sequence[str] = ()) -> None:
