@@ -32,6 +32,7 @@ from specbench_client.documents.summary import (
     REPEATS_TO_DECIDE,
     Cell,
     ClientHealth,
+    CounterDeltas,
     PointSummary,
     RunSummary,
 )
@@ -552,6 +553,56 @@ def test_as_many_rounds_are_added_as_are_lacking_and_allowed(
     summary = conclude(run.plan, run.store)
     assert drafting(summary).valid == valid
     assert ("TooFewRepeats" in doubts(summary)) == (repeats < 3), "as planned, however many were added"
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("world", [4], indirect=True)
+@pytest.mark.parametrize(("cpu_share", "added"), [(0.95, 1), (0.2, 0)])
+def test_what_follows_from_a_late_client_is_the_clients(retried: Retried, cpu_share: float, added: int) -> None:
+    """Half of the concurrency alone may be the server's doing."""
+
+    def watch(point: Point, honest: ClientHealth) -> ClientHealth:
+        lower = {"cpu_share": cpu_share, "reached_concurrency": 0.5}
+        return honest.model_copy(update=lower if (point.arm, point.repeat) == ("none", 1) else {})
+
+    retried.corruptions = Corruptions(watch=watch)
+    assert retried.run(retries=1).plan.added_rounds == added
+
+
+def restarts_at(arm: str, repeat: int) -> Corruptions:
+    """The arm's server has another process from this repeat on."""
+
+    def counters(point: Point, honest: CounterDeltas) -> CounterDeltas:
+        started_s = 2.0 if point.arm == arm and point.repeat >= repeat else 1.0
+        return honest.model_copy(update={"process_started_s": started_s})
+
+    return Corruptions(counters=counters)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("world", [4], indirect=True)
+@pytest.mark.parametrize(
+    ("arm", "repeat", "left_out"),
+    [("eagle3", 1, 1), ("none", 1, 1), ("eagle3", 2, 2), ("none", 3, 2), ("none", 2, None), ("eagle3", 0, None)],
+)
+def test_a_round_that_spans_a_restart_is_measured_again(
+    retried: Retried, arm: str, repeat: int, left_out: int | None
+) -> None:
+    """Not if the first server of a round restarted before it. Without a retry, the comparison is doubtful."""
+    retried.corruptions = restarts_at(arm, repeat)
+    run = retried.run(retries=0)
+    doubtful = conclude(run.plan, run.store)
+    assert drafting(doubtful).valid
+    assert ("RepeatsApart" in doubts(doubtful)) == (left_out is not None)
+    run = retried.run(retries=1)
+    assert [each.repeat for each in retried.measured] == ([] if left_out is None else [4, 4, 5, 5])
+    summary = conclude(run.plan, run.store)
+    apart = [each for each in summary.findings if each.check == "RepeatsApart"]
+    assert "RepeatsApart" not in doubts(summary)
+    assert [(each.arm, f"repeats {2 * (left_out or 0) - 1} and" in each.message) for each in apart] == (
+        [] if left_out is None else [(arm, True)]
+    )
+    assert drafting(summary).compared_repeats == 4
 
 
 @pytest.mark.runs

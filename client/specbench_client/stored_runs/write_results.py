@@ -28,6 +28,7 @@ from specbench_api.spec.load import REPEATS_MAX
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.point_rows import cells_to_repeat
 from specbench_client.analysis.summary.run import decided_after, ends_a_round, evaluate_cells, summarise_run
+from specbench_client.analysis.summary.trends import with_restarts
 from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.summary import RunSummary
@@ -104,7 +105,7 @@ def with_retries(run: Run) -> Plan | None:
     Raises NotDurable.
     """
     run = run.reopened()
-    cells = cells_to_repeat(run.plan, list(run.point_summaries.values()))
+    cells = cells_to_repeat(run.plan, with_restarts(run.plan, list(run.point_summaries.values())))
     room = run.plan.load.repeats + REPEATS_OF_ROUND <= REPEATS_MAX
     return with_another_round(run.plan, cells) if cells and room else None
 

@@ -32,6 +32,7 @@ from specbench_client.metrics.rows import POINT, Table, collect_tables, has_text
 from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, steady_rows, without_point_columns
 from specbench_client.trust.check import PointEvidence
 from specbench_client.trust.checks.client import chunks_coalesced, client_clocks_differ, client_saturated
+from specbench_client.trust.checks.comparison import repeats_apart
 from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, doubtful_rows
 from specbench_client.trust.checks.load import concurrency_not_reached, foreign_traffic, rate_not_reached
 
@@ -116,10 +117,11 @@ OF_A_LATE_CLIENT = frozenset({chunks_coalesced.name, concurrency_not_reached.nam
 
 
 def _is_spoiled(point: PointSummary) -> bool:
-    """Return whether only something outside of the server invalidated the point."""
+    """Return whether only something outside of the server invalidated the point, or its server had restarted."""
+    found = {finding.check for finding in point.findings}
     invalid = {finding.check for finding in point.findings if finding.severity is Severity.INVALID}
-    causes = SPOILED_FROM_OUTSIDE | (OF_A_LATE_CLIENT if client_saturated.name in invalid else frozenset())
-    return bool(invalid) and invalid <= causes
+    causes = SPOILED_FROM_OUTSIDE | (OF_A_LATE_CLIENT if client_saturated.name in found else frozenset())
+    return (bool(invalid) or repeats_apart.name in found) and invalid <= causes
 
 
 def load_rows(plan: Plan, points: Sequence[PointSummary], records: PointRecords) -> Table:

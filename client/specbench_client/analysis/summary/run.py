@@ -34,7 +34,7 @@ from specbench_client.analysis.summary.cells import (
     without_comparison,
 )
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
-from specbench_client.analysis.summary.trends import windows_after_decay
+from specbench_client.analysis.summary.trends import windows_after_decay, with_restarts
 from specbench_client.documents.curves import ArmCrossover
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.finding import Finding, Severity
@@ -298,9 +298,9 @@ def is_settled(claimed: Verdict, speedup: Figure | None) -> bool:
 
 
 def _in_order(plan: Plan, summaries: Sequence[PointSummary]) -> list[PointSummary]:
-    """Return the summaries of the plan's points, in the plan's order."""
+    """Return the summaries of the plan's points, in the plan's order, with findings about restarts between them."""
     by_hash = {summary.hash: summary for summary in summaries}
-    return [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
+    return with_restarts(plan, [by_hash[point.hash] for point in plan.points if point.hash in by_hash])
 
 
 @dataclass(frozen=True)

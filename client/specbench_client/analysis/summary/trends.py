@@ -1,4 +1,4 @@
-"""How the figures of a cell change over the windows of a soak test."""
+"""How the figures of a cell change over the windows of a soak test, and where a running server restarted."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from specbench_api.plan.expansion import REPEATS_OF_ROUND
 from specbench_api.plan.plan import Plan
 from specbench_client.analysis.statistics.bootstrap import LEVEL, IntervalBounds
 from specbench_client.columns import Values
 from specbench_client.documents.figure import Figure, FigureInterval
+from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import MIN_WINDOWS, CounterDeltas, PointSummary, Trend
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.catalog import CACHED_SHARE
 from specbench_client.metrics.decode_speed import TPOT_MS_POOLED
 from specbench_client.metrics.steady_window import OUTPUT_TPS, OUTPUT_TPS_UNIT
+from specbench_client.trust.checks.comparison import repeats_apart
 from specbench_client.trust.checks.trends import is_decay
 
 # The slope of a series of window averages over time, with an interval that respects autocorrelation.
@@ -207,9 +210,9 @@ class _Windows:
         ordered = sorted(points, key=lambda point: point.repeat)
         lengths_s = np.array([each.client_health.duration_s or 0.0 for each in ordered])
         processes, restarts = [0] * len(ordered), sum(_restarted_within(each) for each in ordered[:1])
-        starts = [each.counters.process_started_s if each.counters else None for each in ordered]
+        others = _are_other_processes(ordered)
         for index, (before, after) in enumerate(pairwise(ordered), start=1):
-            is_new = _restarted_within(after) or _is_other_process(before, after, starts[:index], starts[index:])
+            is_new = _restarted_within(after) or others[index - 1]
             restarts += is_new
             processes[index] = processes[index - 1] + (is_new or _restarted_within(before))
         middles_h = (np.cumsum(lengths_s) - lengths_s / 2) / _S_PER_HOUR
@@ -229,6 +232,44 @@ class _Windows:
 
 def _restarted_within(window: PointSummary) -> bool:
     return window.counters is not None and window.counters.restarted
+
+
+def with_restarts(plan: Plan, points: Sequence[PointSummary]) -> list[PointSummary]:
+    """Return the points in their order, with a finding where a running server had restarted since its last point.
+
+    Not of the first point of a round, because all others of the round follow the restart.
+    """
+    restarted = set[str]()
+    for arm in plan.arms if plan.alternates else ():
+        mine = [point for point in points if point.arm == arm.name]
+        restarted |= {after.hash for after, other in zip(mine[1:], _are_other_processes(mine), strict=True) if other}
+    return [
+        point.model_copy(update={"findings": [*point.findings, _restart_finding(point)]})
+        if point.hash in restarted and (point.repeat % REPEATS_OF_ROUND or point.arm != plan.arms[0].name)
+        else point
+        for point in points
+    ]
+
+
+def _restart_finding(point: PointSummary) -> Finding:
+    return Finding(
+        check=repeats_apart.name,
+        severity=Severity.WARNING,
+        message=f"the server restarted between its earlier points and repeat {point.repeat + 1}, within a round",
+        arm=point.arm,
+        workload=point.workload,
+        load=point.level.label,
+        point=point.hash,
+    )
+
+
+def _are_other_processes(ordered: Sequence[PointSummary]) -> list[bool]:
+    """Return whether another process served each point than the one before it, without the first point."""
+    starts = [each.counters.process_started_s if each.counters else None for each in ordered]
+    return [
+        _is_other_process(before, after, starts[:index], starts[index:])
+        for index, (before, after) in enumerate(pairwise(ordered), start=1)
+    ]
 
 
 def _is_other_process(
