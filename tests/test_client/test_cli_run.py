@@ -121,6 +121,16 @@ def test_changed_spec_is_stored_separately(copy: Path) -> None:
     assert len(list((copy / "out/runs/local/small").iterdir())) == 2
 
 
+def test_more_repeats_are_added_to_the_stored_points(copy: Path) -> None:
+    before = manifests(copy)
+    setting = "spec.load.repeats=2"
+    summary = answer(specbench("run", "run.yaml", "--results", "out", "--output", "json", "--set", setting, cwd=copy))
+    assert (summary["pointsTotal"], summary["missing"]) == (4, [])
+    assert summary["uid"] == json.loads((copy / "printed.json").read_text())["uid"]
+    after = manifests(copy)
+    assert (len(after), {path: after[path] for path in before}) == (4, before)
+
+
 def test_a_store_that_cannot_keep_results_is_refused_before_an_engine_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

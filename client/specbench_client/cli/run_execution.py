@@ -444,12 +444,11 @@ class LiveProgress:
         self._bars.update(self._point, description=line, completed=0, total=None, note="")
 
     def retry(self, plan: Plan) -> None:
-        """Show what is measured again."""
+        """Show which repeats were added to the plan."""
         added = [point for point in plan.points if point.hash not in self._points]
-        loads = ", ".join(dict.fromkeys(point.level.words for point in added))
-        repeats = sorted({point.repeat + 1 for point in added})
-        causes = "because a point of an earlier round is invalid"
-        self.show_line(f"repeats {list_names([*map(str, repeats)])} at {loads} are added {causes}")
+        loads = list_names([*dict.fromkeys(point.level.words for point in added)])
+        repeats = list_names([*dict.fromkeys(str(point.repeat + 1) for point in added)])
+        self.show_line(f"repeats {repeats} at {loads} are added in place of earlier ones, of which a point is invalid")
         self._set_plan(plan)
         self._bars.update(self._whole, total=len(plan.points))
 

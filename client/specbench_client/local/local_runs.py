@@ -29,8 +29,7 @@ from specbench_client.stored_runs.run import Run, lock_name
 
 def find_local_run(results: Store, plan: Plan) -> Run:
     """Return the newest run of this plan, else of one with fewer repeats or loads, else a new one. Writes nothing."""
-    stored = list(_stored_plans(results, plan))
-    return _matching_run(results, plan, stored) or _extended_run(results, plan, stored) or new_local_run(results, plan)
+    return _matching_run(results, plan, _stored_plans(results, plan)) or new_local_run(results, plan)
 
 
 def find_begun_plan(
@@ -60,20 +59,15 @@ def _stored_plans(results: Store, plan: Plan) -> Iterator[tuple[str, Plan]]:
 
 
 def _matching_run(results: Store, plan: Plan, stored: Iterable[tuple[str, Plan]]) -> Run | None:
-    """Return the first stored run of this very plan, with the rounds that were added to measure some again."""
+    """Return the first stored run of this plan, with rounds that were added to it; else the first that it extends."""
+    extended: Plan | None = None
     for uid, kept in stored:
-        if without_added_rounds(kept) == plan.model_copy(update={"uid": uid}):
+        wanted = plan.model_copy(update={"uid": uid})
+        if without_added_rounds(kept) == wanted:
             return _stored_run(results, kept)
-    return None
-
-
-def _extended_run(results: Store, plan: Plan, stored: Iterable[tuple[str, Plan]]) -> Run | None:
-    """Return the first stored run whose points this plan contains, with this plan."""
-    for uid, kept in stored:
-        candidate = plan.model_copy(update={"uid": uid})
-        if extends(candidate, kept):
-            return _stored_run(results, candidate)
-    return None
+        if extended is None and extends(wanted, kept):
+            extended = wanted
+    return None if extended is None else _stored_run(results, extended)
 
 
 def _stored_run(results: Store, plan: Plan) -> Run:

@@ -51,7 +51,7 @@ from specbench_client.metrics.rows import Table, distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.trust.check import AnswersEvidence, CellEvidence
 from specbench_client.trust.checks.answers import SIGNIFICANCE
-from specbench_client.trust.checks.load import stalled_sides
+from specbench_client.trust.checks.load import without_stalls
 from specbench_client.trust.checks.prompts import INTERVAL_FROM
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS
 
@@ -114,6 +114,7 @@ def evaluate_cell(
     compared = paired_speedup(SPEEDUP, pairs, measured.seed) if pairs else None
     trends = trends_of(measured.points) if measured.plan.soaks else []
     reuse, reuse_missing = _reuse(measured, pairs)
+    smooth = without_stalls(pairs) if pairs else None
     evidence = CellEvidence(
         plan=measured.plan,
         arm=measured.arm,
@@ -130,7 +131,7 @@ def evaluate_cell(
         divergence=diverged,
         trends=tuple(trends),
         reuse=reuse,
-        speedup_without_stalls=_speedup_without_stalls(measured, pairs),
+        speedup_without_stalls=paired_speedup(SPEEDUP, smooth, measured.seed).figure if smooth else None,
     )
     found = [finding for check in CELL_CHECKS for finding in check.findings(evidence, measured.place)]
     on_points = [finding for point in measured.points for finding in point.findings]
@@ -173,16 +174,6 @@ def evaluate_cell(
         category_prompts={name: each.prompts for name, each in by_category.items()},
         observation=observe_cell(measured.arm, workload, measured.level, measured.rows) if valid else None,
     )
-
-
-def _speedup_without_stalls(measured: MeasuredCell, pairs: Pairs | None) -> Figure | None:
-    if pairs is None:
-        return None
-    mine, theirs = stalled_sides(pairs)
-    stalled = mine | theirs
-    if not stalled.any():
-        return None
-    return paired_speedup(SPEEDUP, pairs.among(~stalled), measured.seed).figure
 
 
 def _reuse(measured: MeasuredCell, pairs: Pairs | None) -> tuple[Reuse | None, ReuseMissing | None]:

@@ -403,11 +403,10 @@ def _left_out(finding: Finding, point: PointSummary, plan: Plan) -> Finding:
     if finding.severity is Severity.INFO:
         return finding
     first = point.repeat // REPEATS_OF_ROUND * REPEATS_OF_ROUND + 1
-    what = f"repeats {first} and {first + 1} are left out on both sides because a point of them is invalid"
-    if plan.planned_repeats is not None:
-        again = [each for each in plan.points if each.repeat >= plan.planned_repeats]
-        cells = {(each.workload, each.level) for each in again}
-        what += ", and were measured again" if (point.workload, point.level) in cells else ""
+    what, planned = f"repeats {first} and {first + 1} are left out on both sides", plan.planned_repeats
+    place = point.workload, point.level
+    if planned and any(each.repeat >= planned and (each.workload, each.level) == place for each in plan.points):
+        what += ", and were measured again"
     return finding.model_copy(update={"severity": Severity.INFO, "message": f"{finding.message}; {what}"})
 
 

@@ -239,6 +239,12 @@ def requests_stalled(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(severity, message, value=float(silence_s.max()), threshold=STALL_NS / NS_PER_S)]
 
 
+def without_stalls(pairs: Pairs) -> Pairs | None:
+    """Return the pairs of which neither request stalled; None if none stalled."""
+    mine, theirs = stalled_sides(pairs)
+    return pairs.among(~(mine | theirs)) if (mine | theirs).any() else None
+
+
 def stalled_sides(pairs: Pairs) -> tuple[Mask, Mask]:
     """Return in which pairs the arm's request stalled and its partner did not, and the opposite, shape (pairs,)."""
     mine, theirs = (np.nan_to_num(numbers(side, "silence_ns")) for side in (pairs.arm, pairs.baseline))
