@@ -23,6 +23,7 @@ from specbench_api.plan.expansion import REPEATS_OF_ROUND
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import ArmOrder, Level
+from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.decode_speed import TPOT_MS_POOLED
@@ -90,9 +91,12 @@ class RoundsLeftOut:
 def cells_to_repeat(plan: Plan, points: Sequence[PointSummary]) -> set[tuple[str, Level]]:
     """Return the workloads and levels of which another round may replace an invalid one, when all are measured.
 
-    What counts is only what was found about the client, the network and the machine, and never a result.
+    What counts is only what was found about the client, the network and the machine, and never a result. None if the
+    plan has too few repeats for a claim.
     """
-    found = set()
+    found = set[tuple[str, Level]]()
+    if (plan.planned_repeats or plan.load.repeats) < MIN_REPEATS_TO_COMPARE:
+        return found
     for arm, workload, level in {(point.arm, point.workload, point.level) for point in points}:
         own = [
             each

@@ -177,13 +177,11 @@ _TIMES = {1: "once", 2: "twice"}
 )
 def too_few_repeats(evidence: RunEvidence) -> CheckResults:
     """Points were measured fewer than three times."""
-    plan = evidence.plan
-    repeats, arms = plan.planned_repeats or plan.load.repeats, {arm.name for arm in plan.arms}
+    repeats, arms = evidence.plan.load.repeats, {arm.name for arm in evidence.plan.arms}
     if repeats >= MIN_REPEATS_TO_COMPARE:
         return []
     compared = BASELINE_NAME in arms and len(arms) > 1
-    measured = max(Counter((each.arm, each.workload, each.level.label) for each in evidence.summaries).values())
-    most = min(measured, repeats)  # repeats that were added only replace others
+    most = max(Counter((each.arm, each.workload, each.level.label) for each in evidence.summaries).values())
     message = (
         f"no load was measured more than {_TIMES[most]}"
         if evidence.missing
