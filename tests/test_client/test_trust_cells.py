@@ -290,7 +290,8 @@ def stalls(corruptions: Corruptions, world: SyntheticRun = WORLD) -> list[Findin
 def test_stall_is_named_with_its_request_and_the_speedup_without_it(arm: str, after: int) -> None:
     honest = next(cell for cell in run_of_world(WORLD).cells if cell.arm == "ngram").speedup
     (of_arm,) = stalls(stall(arm, after=after))
-    assert (of_arm.arm, of_arm.severity, of_arm.value) == ("ngram", WARNING, pytest.approx(30, abs=0.1))
+    assert (of_arm.arm, of_arm.severity) == ("ngram", WARNING)
+    assert of_arm.value == pytest.approx(30, abs=0.1)
     point = next(each for each in WORLD.plan.points if each.arm == arm and each.repeat == 1)
     frame = WORLD.records(point)
     request = frame[frame["prompt_id"] == "p5"]["request_id"].iloc[0]
