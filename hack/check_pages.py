@@ -26,7 +26,7 @@ from jsonschema import Draft7Validator
 from specbench_api.api_model import in_words
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignPhase
 from specbench_api.spec.conditions import ConditionType, EngineReason, GateReason, GateWait, Phase

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from specbench_api.errors import SpecbenchError
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 
 
 class ClientError(SpecbenchError):

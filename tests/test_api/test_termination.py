@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.outcome.exit_codes import Exit
+from specbench_api.outcome.termination_message import Termination
 
 KUBELET_CUTS_AT_BYTES = 4096
 

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import PLAN, SUMMARY, launch_key, run_root
 from specbench_api.outcome.provenance import LaunchRecord
-from specbench_api.outcome.termination import Exit
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.parsing import parse_run, read_run

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.field_paths import found, steps_of
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_client.cli import cli, exit_code

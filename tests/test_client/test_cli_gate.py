@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import GATE, SUMMARY, run_root
-from specbench_api.outcome.termination import Exit
 from specbench_api.spec.gate import GATE_VARIABLE, BaselineRef, Gate, GateRequest
 from specbench_client.cli import exit_code
 from specbench_client.documents.comparison import GateReport

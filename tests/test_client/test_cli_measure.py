@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_client.cli import exit_code
 from specbench_client.documents.summary import RunSummary
 from specbench_client.simulator.config import SimulatorConfig

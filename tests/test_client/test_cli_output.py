@@ -19,7 +19,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_client.cli import HEADINGS, cli, exit_code
 from specbench_client.cli.analyze import analyze
 from specbench_client.cli.dataset import dataset

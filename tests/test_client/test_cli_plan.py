@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from specbench_api.campaign.expansion import expand_campaign
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.parsing import parse_campaign
 from specbench_client.cli import exit_code, validate
 from specbench_client.documents.summary import MIN_WINDOWS

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import SUMMARY, run_root
-from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.slo import Slo

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from specbench_api.campaign.expansion import expand_campaign
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.parsing import parse_campaign
 from specbench_client.cli import exit_code, run_execution
 from specbench_testing.command_line import specbench_here

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.run import SpecBenchRun
 from specbench_client.cli import exit_code

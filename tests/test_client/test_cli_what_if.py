@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.plan.plan import Arm, Point
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_api.spec.engine import DialectName

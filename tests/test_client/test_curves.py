@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import SUMMARY, run_root
-from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.curves.axes import AXIS_KINDS
 from specbench_client.analysis.curves.build import build_curves

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_client.chat import ChatMessage
 from specbench_client.cli import exit_code
 from specbench_client.dataset import embeddings

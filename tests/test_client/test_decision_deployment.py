@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import PLAN, SUMMARY, run_root
-from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.decision.deployment import deployment_of

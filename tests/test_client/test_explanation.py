@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.explanation.factors import explain_speedup
 from specbench_client.analysis.explanation.traffic_mix import (

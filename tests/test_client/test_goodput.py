@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import SUMMARY, run_root
-from specbench_api.outcome.termination import Exit
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.figures import goodput_of
 from specbench_client.analysis.summary.run import summarise_run

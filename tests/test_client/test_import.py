@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_client.cli import exit_code
 from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import PeerFigure, PeerReading, emitted_length

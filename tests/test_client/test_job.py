@@ -18,8 +18,9 @@ from typing import Any, NoReturn
 
 import pytest
 
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import GATE, manifest_key, run_root
-from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.outcome.termination_message import Termination
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.gate import Gate, GateRequest

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_client.cli import exit_code
 from specbench_testing.specs import simulated_run, write_run
 

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import SUMMARY, run_root
-from specbench_api.outcome.termination import Exit
 from specbench_api.spec.engine import EngineKind
 from specbench_client.cli import exit_code
 from specbench_client.documents.figure import Figure, FigureInterval, Verdict

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import PLAN, SUMMARY
-from specbench_api.outcome.termination import Exit
 from specbench_client.bounded_json import parse_json
 from specbench_client.cli import exit_code
 from specbench_client.errors import NotDurable

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.cli import exit_code

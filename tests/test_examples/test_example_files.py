@@ -17,7 +17,7 @@ from specbench_api.campaign.expansion import campaign_refusals, expand_campaign
 from specbench_api.errors import Problem
 from specbench_api.fence.check import FenceCheck
 from specbench_api.fence.model import Fence
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.parsing import parse_resource
 from specbench_client.cli import exit_code

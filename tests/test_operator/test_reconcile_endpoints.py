@@ -9,7 +9,7 @@ import pytest
 
 from specbench_api.fence.model import ForcedValues
 from specbench_api.launch.launcher import LAUNCHES_MAX
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
 from specbench_operator.state.objects import ChildKey, FailureScope

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.termination import CLIENT_LOST, Exit, Termination
+from specbench_api.outcome.exit_codes import Exit
+from specbench_api.outcome.termination_message import CLIENT_LOST, Termination
 from specbench_api.plan.names import LABEL_ROLE, ROLE_CLIENT
 from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
 from specbench_api.spec.parsing import parse_run

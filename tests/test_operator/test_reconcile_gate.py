@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from specbench_api.campaign.names import ANNOTATION_COMBINATION
-from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.outcome.exit_codes import Exit
+from specbench_api.outcome.termination_message import Termination
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionType, GateReason, Phase

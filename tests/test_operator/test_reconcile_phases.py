@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from specbench_api.fence.model import Limits
-from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.outcome.exit_codes import Exit
+from specbench_api.outcome.termination_message import Termination
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.errors import OperatorError, Retry, Stop

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.cluster.api import WORKLOADS, Forbidden, NotFound, path_of

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.status_document import ARMS_BYTES, stored_bytes
-from specbench_api.outcome.termination import Exit
 from specbench_api.plan.expansion import expand, restore
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import GROUPS_MAX, POINTS_MAX

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from specbench_api.fence.model import TerminationMessages
-from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.outcome.exit_codes import Exit
+from specbench_api.outcome.termination_message import Termination
 from specbench_api.spec.conditions import ConditionType, EngineReason, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun

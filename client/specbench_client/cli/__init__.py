@@ -17,7 +17,7 @@ from itertools import pairwise
 import click
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_client import __version__
 from specbench_client.cli.command_groups import LazyGroup
 from specbench_client.cli.streams import (

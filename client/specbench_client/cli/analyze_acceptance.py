@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, Choice, FiniteRange
 from specbench_client.cli.output import ResultConsole, print_output, print_report
 from specbench_client.cli.run_selection import select_run

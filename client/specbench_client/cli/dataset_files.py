@@ -12,7 +12,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from specbench_api.api_model import ApiModel
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.workload import Source
 from specbench_client.cli.measure import request_headers
 from specbench_client.cli.options import API_KEY_ENV, FILE, OUTPUT, Choice, Command, several_options

@@ -10,7 +10,7 @@ import click
 from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec, Problem
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.gate import Gate, GateMetric, GateRequest

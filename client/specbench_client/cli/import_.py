@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_client.cli.measure import run_name

@@ -13,7 +13,7 @@ import click
 from specbench_api.campaign.expansion import CampaignPlan, expand_campaign
 from specbench_api.campaign.matrix import name_of
 from specbench_api.launch.launcher import CONFIG_FOLDER
-from specbench_api.outcome.termination import Exit
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan

@@ -24,8 +24,8 @@ from rich.progress import Progress as Bars
 from rich.table import Column
 
 from specbench_api.campaign.expansion import PlannedRun
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import REPORT
-from specbench_api.outcome.termination import Exit
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.slo import Slo

@@ -1,6 +1,6 @@
 """The commands of `specbench-client`, and how one command line ends: exit code, termination message, log.
 
-Exit codes are `specbench_api.outcome.termination.Exit`; a Job exits with 0 when its points have manifests, whatever the
+Exit codes are `specbench_api.outcome.exit_codes.Exit`; a Job exits with 0 when its points have manifests, whatever the
 results. The termination message is always written, also after a bug, since the operator reads nothing else. The log on
 stderr is for users: one JSON object per line, for the collector of the pod's log, and never parsed by specbench.
 """
@@ -25,9 +25,10 @@ from pydantic import ValidationError
 
 from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
-from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.outcome.termination_message import Termination
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.gate import GATE_VARIABLE, GateRequest
 from specbench_api.spec.slo import SLO_VARIABLE, Slo

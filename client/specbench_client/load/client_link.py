@@ -27,7 +27,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specbench_api.outcome.termination import CLIENT_LOST, Exit
+from specbench_api.outcome.exit_codes import Exit
+from specbench_api.outcome.termination_message import CLIENT_LOST
 from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput, ClientError, EngineFailed, NotDurable
 from specbench_client.load.shared_state import WorkerColumn, WorkerTable

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
-from specbench_api.outcome.termination import Exit
 from specbench_api.plan.names import (
     LABEL_ROLE,
     LABEL_RUN_UID,

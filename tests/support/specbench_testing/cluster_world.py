@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.status_document import StatusDocument
-from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.outcome.termination_message import Termination
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import (
     LABEL_ATTEMPT,

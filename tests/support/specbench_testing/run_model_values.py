@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.outcome.exit_codes import Exit
+from specbench_api.outcome.termination_message import Termination
 from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, ROLE_CLIENT, ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionType, EngineReason
 from specbench_api.spec.status import RunStatus

@@ -35,9 +35,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import PLAN, launch_key, run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts, LaunchRecord, merge_facts
-from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.outcome.termination_message import Termination
 from specbench_api.plan.names import (
     LABEL_ATTEMPT,
     LABEL_GROUP,

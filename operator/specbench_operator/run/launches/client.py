@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 from pydantic import ValidationError
 
 from specbench_api.fence.model import TerminationMessages
-from specbench_api.outcome.termination import CLIENT_LOST, Exit, Termination
+from specbench_api.outcome.exit_codes import Exit
+from specbench_api.outcome.termination_message import CLIENT_LOST, Termination
 from specbench_api.redaction import redact
 from specbench_api.spec.conditions import EngineReason
 from specbench_operator.run.launches.launch_state import (

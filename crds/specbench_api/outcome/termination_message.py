@@ -1,33 +1,11 @@
-"""Exit codes, and the termination message in which a client reports why it ended.
+"""The termination message of a client's pod, which reports why the client ended.
 
 The operator reads the message from the pod's status. Logs are for people and are never parsed.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from specbench_api.api_model import ApiModel
-
-
-class Exit(IntEnum):
-    """Exit codes of `specbench`. The client Job uses the same, except that UNTRUSTWORTHY is 0 there."""
-
-    OK = 0
-    """Finished and trustworthy, and no arm is at fault."""
-    BUG = 1
-    """A bug in specbench."""
-    BAD_INPUT = 2
-    """Invalid input; nothing was started."""
-    UNTRUSTWORTHY = 3
-    """Finished, but a point is Invalid, an arm is at fault, or the run is not trustworthy."""
-    ENGINE_FAILED = 4
-    """An engine failed; the results of the other arms are stored."""
-    RESULTS_NOT_STORED = 5
-    """Results could not be stored durably."""
-    INTERRUPTED = 130
-    """Interrupted; finished points are stored and reused by the next start."""
-
 
 CLIENT_LOST = "ClientLost"
 """Reason of a client that ended because another client of the same load did; that one has the cause."""
