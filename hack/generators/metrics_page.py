@@ -22,7 +22,7 @@ from specbench_client.metrics.acceptance import (
 from specbench_client.metrics.catalog import MEASURES, RATIOS
 from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
 from specbench_client.report.text.findings import AGAIN_AT_AN_ENDPOINT, AGAIN_HERE, AGAIN_ON_A_CLUSTER
-from specbench_client.trust.check import Check
+from specbench_client.trust.check_type import Check
 from specbench_client.trust.checks.comparison import baseline_invalid
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, POINT_CHECKS, RUN_CHECKS
 

@@ -24,8 +24,8 @@ from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.report.html import render_html
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.run_report import markdown
-from specbench_client.trust.check import AnswersEvidence, CellEvidence
 from specbench_client.trust.checks.answers import SIGNIFICANCE, answers_not_judged, answers_worse
+from specbench_client.trust.evidence import AnswersEvidence, CellEvidence
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, tidy_frames
 from specbench_testing.tables import pairs_with
 

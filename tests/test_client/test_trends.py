@@ -33,8 +33,8 @@ from specbench_client.report.text.run_report import markdown, run_topics
 from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.run import Run
-from specbench_client.trust.check import CellEvidence
 from specbench_client.trust.checks.trends import acceptance_decays
+from specbench_client.trust.evidence import CellEvidence
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import ONE, SyntheticRun, run_of_world
 

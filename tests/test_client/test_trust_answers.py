@@ -17,8 +17,8 @@ from specbench_api.spec.engine import DialectName
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import Cell, ClientHealth, CounterDeltas
-from specbench_client.trust.check import PointEvidence
 from specbench_client.trust.checks.acceptance import step_token_mismatch
+from specbench_client.trust.evidence import PointEvidence
 from specbench_testing.corrupted_records import (
     WORLD,
     check_names,

@@ -29,10 +29,11 @@ from specbench_client.metrics.metric_types import SENT_LATE
 from specbench_client.metrics.rows import POINT, has_text
 from specbench_client.metrics.tidy_frame import steady_rows
 from specbench_client.trust import checks
-from specbench_client.trust.check import Check, CheckResult, RunEvidence, list_names
+from specbench_client.trust.check_type import Check, CheckResult, list_names
 from specbench_client.trust.checks import engine
 from specbench_client.trust.checks.comparison import repeats_apart
 from specbench_client.trust.checks.engine import endpoints_share_a_host
+from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, CHECK_BY_NAME, POINT_CHECKS, RUN_CHECKS
 from specbench_testing.corrupted_records import (
     OPEN,

@@ -52,7 +52,7 @@ from specbench_client.store.locations import open_store
 from specbench_client.store.store import StoreErrorReason, check_s3_server
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import conclude
-from specbench_client.trust.check import list_names
+from specbench_client.trust.check_type import list_names
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specbench_client.trust.check import AnswersEvidence, CellEvidence, Check, PointEvidence, RunEvidence
+from specbench_client.trust.check_type import Check
 from specbench_client.trust.checks import (
     acceptance,
     answer_lengths,
@@ -17,6 +17,7 @@ from specbench_client.trust.checks import (
     tokens,
     trends,
 )
+from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, PointEvidence, RunEvidence
 
 POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
     acceptance.never_drafted,

@@ -35,8 +35,8 @@ from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import tidy
 from specbench_client.store.records import RECORD_SCHEMA
-from specbench_client.trust.check import RunEvidence
 from specbench_client.trust.checks.load import single_stream_only
+from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import RUN_CHECKS
 from specbench_testing.resources import run_of
 

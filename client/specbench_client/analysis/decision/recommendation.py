@@ -40,7 +40,7 @@ from specbench_client.documents.recommendation import (
     unknown_words,
 )
 from specbench_client.documents.summary import RunSummary
-from specbench_client.trust.check import list_names
+from specbench_client.trust.check_type import list_names
 
 # Limits that every reader of a recommendation must know.
 

@@ -31,11 +31,11 @@ from specbench_client.metrics.late_sends import without_waits_by_design
 from specbench_client.metrics.metric_types import TimingFault
 from specbench_client.metrics.rows import POINT, Table, collect_tables, has_text
 from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, steady_rows, without_point_columns
-from specbench_client.trust.check import PointEvidence
 from specbench_client.trust.checks.client import chunks_coalesced, client_clocks_differ, client_saturated
 from specbench_client.trust.checks.comparison import repeats_apart
 from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, doubtful_rows
 from specbench_client.trust.checks.load import concurrency_not_reached, foreign_traffic, rate_not_reached
+from specbench_client.trust.evidence import PointEvidence
 
 LEFT_OUT_SHARE = 1 / 3
 """Share of the rounds that may be left out: with one invalid repeat each, a twelfth of the repeats of two servers."""

@@ -49,10 +49,10 @@ from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table, distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import AnswersEvidence, CellEvidence
 from specbench_client.trust.checks.answers import SIGNIFICANCE
 from specbench_client.trust.checks.load import without_stalls
 from specbench_client.trust.checks.prompts import INTERVAL_FROM
+from specbench_client.trust.evidence import AnswersEvidence, CellEvidence
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS
 
 

@@ -21,7 +21,7 @@ from specbench_client.documents.figure import StatusFigure, Verdict
 from specbench_client.documents.finding import Finding, doubting_checks, faults_by_arm, list_faults
 from specbench_client.documents.recommendation import LoadChoice, UnknownCell, unknown_words
 from specbench_client.documents.summary import Cell
-from specbench_client.trust.check import list_names
+from specbench_client.trust.check_type import list_names
 from specbench_client.trust.checks.engine import runs_on_research_runtime
 
 MAX_ARMS = 4

@@ -13,9 +13,9 @@ from specbench_client.metrics.late_sends import without_waits_by_design
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import PointEvidence
 from specbench_client.trust.checks.client import timing_fault
 from specbench_client.trust.checks.counter_agreement import acceptance_without, doubtful_rows
+from specbench_client.trust.evidence import PointEvidence
 from specbench_client.trust.registry import POINT_CHECKS
 
 

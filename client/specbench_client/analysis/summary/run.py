@@ -47,8 +47,8 @@ from specbench_client.documents.summary import (
 )
 from specbench_client.metrics.divergence import divergence
 from specbench_client.metrics.tidy_frame import PointRecords
-from specbench_client.trust.check import RunEvidence
 from specbench_client.trust.checks.comparison import baseline_invalid, missing_points
+from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import RUN_CHECKS
 
 # The environment of each arm's launches, and how much of the KV cache its drafter takes.

@@ -11,7 +11,7 @@ from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import RunSummary
 from specbench_client.measure_flags import MEASURED_WORKLOAD, with_flag_names
 from specbench_client.store.run_uids import uid_created_ms
-from specbench_client.trust.check import list_names
+from specbench_client.trust.check_type import list_names
 from specbench_client.trust.checks.acceptance import acceptance_without_baseline
 from specbench_client.trust.checks.client import client_saturated
 from specbench_client.trust.checks.comparison import baseline_invalid, missing_points, unpaired_requests

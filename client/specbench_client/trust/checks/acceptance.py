@@ -16,15 +16,7 @@ from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED, is_by_chunks, is_inferred
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import known_sum, numbers
-from specbench_client.trust.check import (
-    CheckResult,
-    CheckResults,
-    PointEvidence,
-    RunEvidence,
-    check,
-    counted_rows,
-    report_impossible,
-)
+from specbench_client.trust.check_type import CheckResult, CheckResults, check, counted_rows, report_impossible
 from specbench_client.trust.checks.counter_agreement import (
     TOLERATED_PER_ANSWER,
     TOLERATED_SHARE,
@@ -32,6 +24,7 @@ from specbench_client.trust.checks.counter_agreement import (
     confirms_chunks,
     contradictions,
 )
+from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
 
 @check(

@@ -12,7 +12,8 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.rows import has_text
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import CellEvidence, CheckResult, CheckResults, RunEvidence, check
+from specbench_client.trust.check_type import CheckResult, CheckResults, check
+from specbench_client.trust.evidence import CellEvidence, RunEvidence
 
 ANSWERS_MIN = 5
 

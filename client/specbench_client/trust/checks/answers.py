@@ -21,7 +21,8 @@ from specbench_client.metrics.rows import (
     text_counts,
 )
 from specbench_client.metrics.tidy_frame import numbers, steady_rows, sums_by_text
-from specbench_client.trust.check import AnswersEvidence, CellEvidence, CheckResult, CheckResults, PointEvidence, check
+from specbench_client.trust.check_type import CheckResult, CheckResults, check
+from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, PointEvidence
 
 PROMPTS = 10
 SHARE = 0.5

@@ -26,7 +26,8 @@ from specbench_client.metrics.metric_types import RequestMetric, TimingFault
 from specbench_client.metrics.record_lists import BURST_NS
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import REQUEST, numbers
-from specbench_client.trust.check import CheckResult, CheckResults, PointEvidence, RunEvidence, check, list_names
+from specbench_client.trust.check_type import CheckResult, CheckResults, check, list_names
+from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
 CPU_SHARE = 0.8
 TARGET_SHARE = 0.5

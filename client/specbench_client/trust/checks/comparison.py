@@ -17,7 +17,8 @@ from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import window_throughput
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.trust.check import CellEvidence, CheckResult, CheckResults, RunEvidence, check, name_some
+from specbench_client.trust.check_type import CheckResult, CheckResults, check, name_some
+from specbench_client.trust.evidence import CellEvidence, RunEvidence
 
 NAMED = 6
 

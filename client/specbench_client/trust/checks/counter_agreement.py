@@ -28,7 +28,7 @@ from specbench_client.documents.summary import TokenCounters
 from specbench_client.metrics.acceptance import ACCEPTANCE_SOURCE, is_by_chunks, is_inferred
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import PointEvidence
+from specbench_client.trust.evidence import PointEvidence
 
 TOLERATED_SHARE = 0.01
 TOLERATED_PER_ANSWER = 1

@@ -18,15 +18,8 @@ from specbench_client.dialects.recognition import server_address
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import ArmEnvironment, PointSummary
-from specbench_client.trust.check import (
-    CheckResult,
-    CheckResults,
-    PointEvidence,
-    RunEvidence,
-    check,
-    list_names,
-    name_some,
-)
+from specbench_client.trust.check_type import CheckResult, CheckResults, check, list_names, name_some
+from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
 
 @check(

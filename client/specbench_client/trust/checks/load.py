@@ -16,16 +16,8 @@ from specbench_client.metrics.rows import POINT, distinct_texts, has_text, join_
 from specbench_client.metrics.tidy_frame import REQUEST, numbers, steady_rows
 from specbench_client.transport.error_messages import truncate
 from specbench_client.transport.exchange import ErrorClass
-from specbench_client.trust.check import (
-    CellEvidence,
-    CheckResult,
-    CheckResults,
-    PointEvidence,
-    RunEvidence,
-    check,
-    counted_rows,
-    name_some,
-)
+from specbench_client.trust.check_type import CheckResult, CheckResults, check, counted_rows, name_some
+from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
 
 CONCURRENCY_SHARE = 0.9
 

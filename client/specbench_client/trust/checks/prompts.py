@@ -14,15 +14,8 @@ from specbench_client.documents.finding import Severity
 from specbench_client.documents.prompt_coverage import PromptCoverage, RequestLogStats, WordOrderTest
 from specbench_client.metrics.rows import Table, repeated_rows
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import (
-    CellEvidence,
-    CheckResult,
-    CheckResults,
-    PointEvidence,
-    RunEvidence,
-    check,
-    name_some,
-)
+from specbench_client.trust.check_type import CheckResult, CheckResults, check, name_some
+from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
 
 DUPLICATE_SHARE = 0.2
 TOKENS_MIN = 16

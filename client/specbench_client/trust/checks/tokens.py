@@ -15,15 +15,8 @@ from specbench_client.metrics.latency import stream_end_share
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table, has_text, repeated_rows, text_counts
 from specbench_client.metrics.tidy_frame import known_sum, numbers, steady_rows, sums_by_text
-from specbench_client.trust.check import (
-    CellEvidence,
-    CheckResult,
-    CheckResults,
-    PointEvidence,
-    check,
-    counted_rows,
-    report_impossible,
-)
+from specbench_client.trust.check_type import CheckResult, CheckResults, check, counted_rows, report_impossible
+from specbench_client.trust.evidence import CellEvidence, PointEvidence
 
 ANSWERS_SHARE = 0.01
 MISCOUNTED_SHARE = 0.01

@@ -17,7 +17,8 @@ from specbench_client.metrics.concurrent_requests import InFlight, computed_toke
 from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, later_tokens, timed_steps
 from specbench_client.metrics.rows import Table, group_numbers
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import CellEvidence, CheckResult, CheckResults, PointEvidence, check
+from specbench_client.trust.check_type import CheckResult, CheckResults, check
+from specbench_client.trust.evidence import CellEvidence, PointEvidence
 
 CHANGE = 0.1
 CONFIDENCE = 0.9999
