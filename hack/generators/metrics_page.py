@@ -9,7 +9,7 @@ from typing import Any
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.breakdown import breakdown, reuse
 from specbench_client.analysis.estimates import speedups
-from specbench_client.analysis.statistics import bootstrap
+from specbench_client.analysis.statistics import bootstrap, level
 from specbench_client.analysis.summary.trends import FIGURES, RELATIVE_CHANGE, SHARE_CHANGE
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.summary import MIN_WINDOWS
@@ -126,7 +126,7 @@ replies were identical. The figures of this section are over pairs.
 
 _INTERVALS = f"""## Intervals
 
-Level {bootstrap.LEVEL:.0%}. The sampling unit is the **prompt**, within repeats. Formulas, sources and tests:
+Level {level.LEVEL:.0%}. The sampling unit is the **prompt**, within repeats. Formulas, sources and tests:
 [pairing and intervals](../concepts/pairing-and-intervals.md).
 
 - **Prompts**: bootstrap with {bootstrap.RESAMPLES} resamples. A resample contains each drawn prompt with all its

@@ -17,7 +17,6 @@ from scipy import stats
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.statistics import bootstrap as module
 from specbench_client.analysis.statistics.bootstrap import (
-    LEVEL,
     ChosenInterval,
     IntervalBounds,
     ResamplingLayout,
@@ -34,7 +33,6 @@ from specbench_client.analysis.statistics.bootstrap import (
     runs_freedom,
     runs_variance,
     t_bounds,
-    t_quantile,
     wider_interval,
 )
 from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value, confidence_sequence
@@ -51,6 +49,7 @@ from specbench_client.analysis.statistics.effects import (
     verdicts,
 )
 from specbench_client.analysis.statistics.intervals import ratio_influence
+from specbench_client.analysis.statistics.level import LEVEL, t_quantile
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
 from specbench_client.columns import Values
 from specbench_client.documents.figure import Verdict

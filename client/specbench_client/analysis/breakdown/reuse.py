@@ -8,9 +8,9 @@ import numpy as np
 
 from specbench_client.analysis.breakdown.breakdown import BreakdownClass, token_classes
 from specbench_client.analysis.estimates.speedups import OVER_PAIRS, sum_pairs
-from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.effects import LogRatioInputs
 from specbench_client.analysis.statistics.intervals import value_and_interval
+from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.columns import Values
 from specbench_client.documents.breakdown import Reuse, ReuseMissing, ReuseSlice
 from specbench_client.documents.figure import Figure, FigureInterval

@@ -19,8 +19,8 @@ from specbench_client.analysis.compare.figures import (
 )
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
 from specbench_client.analysis.estimates.speedups import SPEEDUP_DEFINITION
-from specbench_client.analysis.statistics.bootstrap import LEVEL, Z
 from specbench_client.analysis.statistics.effects import Effect, combined_distances, figure_effect, verdicts
+from specbench_client.analysis.statistics.level import LEVEL, Z
 from specbench_client.documents.comparison import (
     ComparedFigure,
     Comparison,

@@ -25,11 +25,11 @@ from specbench_client.analysis.statistics.bootstrap import (
     draw_counts,
     expanded_percentiles,
     layout_draws,
-    t_quantile,
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.effects import Effect, log_of_product
 from specbench_client.analysis.statistics.intervals import with_prompts
+from specbench_client.analysis.statistics.level import t_quantile
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.figure import too_few_requests

@@ -21,9 +21,10 @@ import scipy
 
 from specbench_client.analysis.curves.axes import CurveAxis
 from specbench_client.analysis.statistics import bootstrap
-from specbench_client.analysis.statistics.bootstrap import LEVEL, TAIL, deviations, t_quantile
+from specbench_client.analysis.statistics.bootstrap import deviations
 from specbench_client.analysis.statistics.effects import Effect, EffectDraws
 from specbench_client.analysis.statistics.intervals import percentile_interval
+from specbench_client.analysis.statistics.level import LEVEL, TAIL, t_quantile
 from specbench_client.columns import Values
 from specbench_client.documents.curves import Crossing, Crossover, CrossoverInterval, CrossoverKind
 from specbench_client.documents.figure import Figure, FigureInterval

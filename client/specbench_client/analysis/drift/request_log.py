@@ -15,8 +15,9 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN, t_quantile
+from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN
 from specbench_client.analysis.statistics.intervals import symmetric_interval
+from specbench_client.analysis.statistics.level import t_quantile
 from specbench_client.columns import Values
 from specbench_client.documents.drift import DriftWindow, LoggedAcceptance
 from specbench_client.documents.figure import Figure

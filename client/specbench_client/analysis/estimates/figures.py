@@ -9,12 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.statistics.bootstrap import (
-    LEVEL,
-    NO_INTERVAL,
-    ChosenInterval,
-    why_no_interval,
-)
+from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL, ChosenInterval, why_no_interval
 from specbench_client.analysis.statistics.intervals import (
     ResampledFigure,
     bootstrap_t_interval,
@@ -23,6 +18,7 @@ from specbench_client.analysis.statistics.intervals import (
     resample_sums,
     two_level_interval,
 )
+from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of, prompts_needed
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Mask, Values

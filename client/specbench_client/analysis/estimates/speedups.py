@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specbench_client.analysis.statistics.bootstrap import LEVEL, why_no_interval
+from specbench_client.analysis.statistics.bootstrap import why_no_interval
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.effects import Effect, log_ratio, map_figure
 from specbench_client.analysis.statistics.intervals import with_prompts
+from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Values, fill

@@ -18,16 +18,14 @@ from specbench_client.analysis.lossless.answer_texts import (
 )
 from specbench_client.analysis.lossless.sampled import judge_sampled
 from specbench_client.analysis.statistics.bootstrap import (
-    LEVEL,
     PROMPTS_MIN,
-    TAIL,
     IntervalBounds,
-    Z,
     expanded_percentiles,
     t_bounds,
     two_level_sums,
     wider_interval,
 )
+from specbench_client.analysis.statistics.level import LEVEL, TAIL, Z
 from specbench_client.analysis.statistics.row_layout import layout_of
 from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.figure import Figure, FigureInterval

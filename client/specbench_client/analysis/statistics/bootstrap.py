@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
+from specbench_client.analysis.statistics.level import TAIL, Z, t_quantile
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE, counted
 
@@ -101,9 +100,6 @@ def _pieces(rows: int, columns: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + step, rows)) for start in range(0, rows, step))
 
 
-LEVEL = 0.95
-TAIL = (1 - LEVEL) / 2
-"""Probability beyond each end of an interval."""
 RESAMPLES = 2000
 STRATUM_MIN = 5
 PROMPTS_MIN = 3
@@ -118,18 +114,9 @@ _LIMITATIONS = {
 }
 
 
-Z = NormalDist().inv_cdf(1 - TAIL)
-"""Half-width of an interval in standard errors, if these are known exactly."""
-
-
 def why_no_interval(prompts: int) -> str:
     """Return why no interval could be computed over so many prompts: `2 prompts: no interval`."""
     return f"{counted(prompts, 'prompt')}: {NO_INTERVAL}" if prompts < PROMPTS_MIN else NO_INTERVAL
-
-
-def t_quantile(freedom: float) -> float:
-    """Return Student's quantile, the half-width of an interval in estimated standard errors."""
-    return float(scipy.special.stdtrit(freedom, 1 - TAIL))
 
 
 @dataclass(frozen=True)

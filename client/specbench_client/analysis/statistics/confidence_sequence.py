@@ -21,13 +21,13 @@ from __future__ import annotations
 import numpy as np
 
 from specbench_client.analysis.statistics.bootstrap import (
-    LEVEL,
     ChosenInterval,
     IntervalBounds,
     order_note,
     runs_freedom,
     runs_variance,
 )
+from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.columns import Values
 
 PRIOR_VARIANCE = 10.0

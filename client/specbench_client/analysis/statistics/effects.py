@@ -25,11 +25,9 @@ import numpy as np
 import scipy
 
 from specbench_client.analysis.statistics.bootstrap import (
-    LEVEL,
     ChosenInterval,
     IntervalBounds,
     ResamplingLayout,
-    t_quantile,
     why_no_interval,
 )
 from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value
@@ -39,6 +37,7 @@ from specbench_client.analysis.statistics.intervals import (
     resample_sums,
     value_and_interval,
 )
+from specbench_client.analysis.statistics.level import LEVEL, t_quantile
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
 from specbench_client.columns import Values
 from specbench_client.documents.figure import (

@@ -32,9 +32,7 @@ import scipy
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.statistics.bootstrap import (
     FINITE_SHARE,
-    LEVEL,
     PROMPTS_MIN,
-    TAIL,
     ChosenInterval,
     IntervalBounds,
     ResamplingLayout,
@@ -44,11 +42,11 @@ from specbench_client.analysis.statistics.bootstrap import (
     interval_over_repeats,
     is_balanced,
     t_bounds,
-    t_quantile,
     two_level_sums,
     wider_interval,
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
+from specbench_client.analysis.statistics.level import LEVEL, TAIL, t_quantile
 from specbench_client.columns import Values
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE, FigureInterval
 

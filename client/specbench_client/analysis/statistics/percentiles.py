@@ -30,12 +30,13 @@ from collections.abc import Sequence
 import numpy as np
 import scipy
 
-from specbench_client.analysis.statistics.bootstrap import TAIL, ChosenInterval, IntervalBounds, Z
+from specbench_client.analysis.statistics.bootstrap import ChosenInterval, IntervalBounds
 from specbench_client.analysis.statistics.intervals import (
     ratio_influence,
     resample_sums,
     share_interval,
 )
+from specbench_client.analysis.statistics.level import TAIL, Z
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
 from specbench_client.columns import Values
 from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER

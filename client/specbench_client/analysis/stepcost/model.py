@@ -19,8 +19,8 @@ import scipy
 
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
-from specbench_client.analysis.statistics.bootstrap import t_quantile
 from specbench_client.analysis.statistics.intervals import symmetric_interval
+from specbench_client.analysis.statistics.level import t_quantile
 from specbench_client.columns import Values
 from specbench_client.documents.explanation import Coefficient, StepCost, StepObservation, StepSplit
 from specbench_client.documents.figure import Figure, FigureInterval

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from specbench_api.plan.expansion import REPEATS_OF_ROUND
 from specbench_api.plan.plan import Plan
-from specbench_client.analysis.statistics.bootstrap import LEVEL, IntervalBounds
+from specbench_client.analysis.statistics.bootstrap import IntervalBounds
+from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.columns import Values
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.finding import Finding, Severity

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from specbench_client.analysis.statistics.bootstrap import (
-    LEVEL,
     ResamplingLayout,
     describe_bootstrap,
     expanded_percentiles,
     two_level_sums,
 )
+from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.analysis.what_if.answers import AnswerSet, PositionAcceptance, Tokens
 from specbench_client.columns import Values

@@ -14,14 +14,7 @@ from specbench_client.documents.breakdown import (
     ReuseSlice,
 )
 from specbench_client.documents.summary import Cell, RunSummary
-from specbench_client.report.text.text_table import (
-    DASH,
-    TextTable,
-    Topic,
-    cell_place,
-    number,
-    with_interval,
-)
+from specbench_client.report.text.text_table import AT_LEVEL, DASH, TextTable, Topic, cell_place, number, with_interval
 from specbench_client.trust.checks.answers import output_lengths_differ
 
 DIMENSIONS = {
@@ -40,11 +33,11 @@ _KEYS = {"request": "acceptance_by_request", "length-position": "by_length"}
 """Name of a dimension in `Breakdown.missing`, where it differs."""
 
 _FIGURES = {
-    "AL emitted [95 %]": "acceptance_length_emitted_pooled",
-    "AL verified [95 %]": "acceptance_length_verified_pooled",
-    "Accepted [95 %]": "acceptance_rate",
-    "TPOT ms [95 %]": "tpot_ms_pooled",
-    "TTFT ms [95 %]": "ttft_ms_mean",
+    f"AL emitted {AT_LEVEL}": "acceptance_length_emitted_pooled",
+    f"AL verified {AT_LEVEL}": "acceptance_length_verified_pooled",
+    f"Accepted {AT_LEVEL}": "acceptance_rate",
+    f"TPOT ms {AT_LEVEL}": "tpot_ms_pooled",
+    f"TTFT ms {AT_LEVEL}": "ttft_ms_mean",
 }
 
 
@@ -58,7 +51,7 @@ def breakdown_topics(summary: RunSummary, dimensions: Sequence[str] = tuple(DIME
     return [_topic(name, cells) for name in dimensions]
 
 
-_ENDS = ("Arm", "Workload", "Load", "By", "AL in the first class [95 %]", "in the last [95 %]")
+_ENDS = ("Arm", "Workload", "Load", "By", f"AL in the first class {AT_LEVEL}", f"in the last {AT_LEVEL}")
 _ORDERED = ("position", "context", "part", "length", "turn")
 
 
@@ -72,7 +65,7 @@ def ends_topic(summary: RunSummary) -> Topic:
         classes = [
             (figure.value, f"{label}: {with_interval(figure)}")
             for label, each in _labelled(name, cell.breakdown)
-            if (figure := each.figures.get(_FIGURES["AL emitted [95 %]"])) and figure.value is not None
+            if (figure := each.figures.get(_FIGURES[f"AL emitted {AT_LEVEL}"])) and figure.value is not None
         ]
         if len(classes) > 1 and max(classes)[0] > 1.0:
             rows.append((*cell_place(cell), name, classes[0][1], classes[-1][1]))
@@ -151,8 +144,16 @@ def _missing(name: str, cells: Sequence[tuple[Cell, Breakdown]]) -> Iterator[str
         )
 
 
-SHARE_TITLES = ("Arm", "Workload", "Load", "Cached", "Baseline's", "Computed / baseline's [95 %]", "Net [95 %]")
-SLICE_TITLES = ("Arm", "Workload", "Load", "{}", "Pairs", "Cached", "Baseline's", "Computed / baseline's [95 %]")
+SHARE_TITLES = (
+    "Arm",
+    "Workload",
+    "Load",
+    "Cached",
+    "Baseline's",
+    f"Computed / baseline's {AT_LEVEL}",
+    f"Net {AT_LEVEL}",
+)
+SLICE_TITLES = ("Arm", "Workload", "Load", "{}", "Pairs", "Cached", "Baseline's", f"Computed / baseline's {AT_LEVEL}")
 REUSE_SAYS = (
     "Net: the speed-up in E2E latency, with what each arm reuses from the prompt cache. To see what drafting alone"
     " gains, measure with the cache switched off and compare both runs: docs/how-to/as-served.md"

@@ -21,6 +21,7 @@ from specbench_client.documents.comparison import (
 from specbench_client.documents.figure import Verdict
 from specbench_client.report.renderers import markdown_code, markdown_sentence, markdown_table
 from specbench_client.report.text.text_table import (
+    AT_LEVEL,
     DASH,
     SIMULATED,
     TextTable,
@@ -77,7 +78,7 @@ def comparison_notes(differences: Sequence[Difference], uncompared: Sequence[Com
     ]
 
 
-_TITLES = ("Arm", "Workload", "Load", "Metric", "Before", "After", "After / before [95 %]", "Conclusion")
+_TITLES = ("Arm", "Workload", "Load", "Metric", "Before", "After", f"After / before {AT_LEVEL}", "Conclusion")
 
 
 def _row(each: ComparedFigure) -> list[str]:

@@ -21,6 +21,7 @@ from specbench_client.documents.figure import Verdict
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.renderers import spreadsheet
 from specbench_client.report.text.text_table import (
+    AT_LEVEL,
     DASH,
     SIMULATED,
     Report,
@@ -40,7 +41,7 @@ def curve_table(curves: Curves, curve: SpeedupCurve) -> TextTable:
     """Return one curve as a table."""
     return TextTable(
         mark_simulated(curve.title, simulated=curves.simulated),
-        (curves.axis, "Arm", "Workload", "Pairs", "Speed-up [95 %]", "AL emitted [95 %]", "Conclusion"),
+        (curves.axis, "Arm", "Workload", "Pairs", f"Speed-up {AT_LEVEL}", f"AL emitted {AT_LEVEL}", "Conclusion"),
         [_row(point) for point in curve.points],
         words=("Arm", "Workload", "Conclusion"),
         styles=[_STYLES.get(point.conclusion, "") for point in curve.points],
@@ -86,7 +87,7 @@ def _csv_row(curves: Curves, curve: int, point: CurvePoint) -> dict[str, object]
 
 
 LENGTH_TITLES = (
-    "Load", "Measured k", "Best k", "Speed-up [95 %]", "Next best k", "Best / next best [95 %]", "Conclusion",
+    "Load", "Measured k", "Best k", f"Speed-up {AT_LEVEL}", "Next best k", f"Best / next best {AT_LEVEL}", "Conclusion",
 )  # fmt: skip
 
 
@@ -133,7 +134,7 @@ def schedule_lines(table: DraftLengthTable) -> list[str]:
 
 CROSSOVER_COLUMNS = ("Arm", "Workload", "Over", "Answer", "Lost from first to last load", "Left out")
 BREAK_EVEN_COLUMNS = (
-    "Arm", "Workload", "Load", "AL needed [95 %]", "AL measured [95 %]", "Measured / needed [95 %]",
+    "Arm", "Workload", "Load", f"AL needed {AT_LEVEL}", f"AL measured {AT_LEVEL}", f"Measured / needed {AT_LEVEL}",
 )  # fmt: skip
 
 

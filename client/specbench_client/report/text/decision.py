@@ -27,6 +27,7 @@ from specbench_client.documents.recommendation import (
     RecommendationAnswer,
 )
 from specbench_client.report.text.text_table import (
+    AT_LEVEL,
     DASH,
     Report,
     TextTable,
@@ -40,7 +41,7 @@ from specbench_client.report.text.text_table import (
 from specbench_client.visible_text import visible
 
 Row = Sequence[str]
-CANDIDATES = ("Arm", "Workload", "Load", "Value", "Gain [95 %]", "Conclusion", "Targets", "Cost/1M", "Saved")
+CANDIDATES = ("Arm", "Workload", "Load", "Value", f"Gain {AT_LEVEL}", "Conclusion", "Targets", "Cost/1M", "Saved")
 """The value has no interval: that of its repeats alone is narrower than that of the gain, which also covers prompts."""
 SUSTAINED = ("Arm", "Workload", "Up to", "Shown to", "Missed at", "Reason")
 ANSWERS = ("Workload", "Load", "Answer", "Why")

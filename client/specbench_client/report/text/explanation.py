@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from specbench_client.documents.explanation import MixPrediction, Prediction, StepCost, StepObservation, StepSplit
 from specbench_client.documents.summary import Cell
 from specbench_client.report.text.text_table import (
+    AT_LEVEL,
     DASH,
     TextTable,
     cell_place,
@@ -17,7 +18,7 @@ from specbench_client.report.text.text_table import (
 )
 
 FACTOR_TITLES = (
-    "Arm", "Workload", "Load", "Measured [95 %]", "= Predicted", "× Prefill", "× Length",
+    "Arm", "Workload", "Load", f"Measured {AT_LEVEL}", "= Predicted", "× Prefill", "× Length",
     "Predicted = Ideal", "× Acceptance", "× Step cost",
 )  # fmt: skip
 FACTORS_SAY = (
@@ -25,7 +26,14 @@ FACTORS_SAY = (
     " docs/research/explain.md; computed from the pairs of requests that have all factors on both sides, so the"
     " speed-up can differ from the report's"
 )
-MIX_TITLES = ("Arm", "Workload", "Load", "Measured mix [95 %]", "Your mix [95 %]", "AL of your mix [95 %]")
+MIX_TITLES = (
+    "Arm",
+    "Workload",
+    "Load",
+    f"Measured mix {AT_LEVEL}",
+    f"Your mix {AT_LEVEL}",
+    f"AL of your mix {AT_LEVEL}",
+)
 CATEGORY_TITLES = ("Arm", "Workload", "Load", "Category", "Requests", "Tokens", "Baseline's time", "AL", "Speed-up")
 
 
@@ -95,10 +103,10 @@ SPLIT_TITLES = (
     "Verifying drafts",
     "Prefill of others",
     "Not explained",
-    "Draft pass / target's [95 %]",
+    f"Draft pass / target's {AT_LEVEL}",
 )
 _AT_BOUND = "at its bound: no interval"
-TERM_TITLES = ("Term", "ms [95 %]", "Definition")
+TERM_TITLES = ("Term", f"ms {AT_LEVEL}", "Definition")
 
 
 def profile_line(cost: StepCost) -> str:

@@ -14,6 +14,7 @@ from specbench_client.documents.figure import COUNTERS_SOURCE, Figure, StatusFig
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.renderers import spreadsheet
 from specbench_client.report.text.text_table import (
+    AT_LEVEL,
     DASH,
     TextTable,
     cell_place,
@@ -44,9 +45,15 @@ class CellColumn:
 INVALID_STYLE = "red"
 """Style of the rows of invalid cells."""
 CATEGORY_COLUMNS = (
-    "Arm", "Workload", "Load", "Category", "Speed-up [95 %]", "TPOT speed-up [95 %]", "AL emitted [95 %]",
-    "Accepted / drafted [95 %]",
-)  # fmt: skip
+    "Arm",
+    "Workload",
+    "Load",
+    "Category",
+    f"Speed-up {AT_LEVEL}",
+    f"TPOT speed-up {AT_LEVEL}",
+    f"AL emitted {AT_LEVEL}",
+    f"Accepted / drafted {AT_LEVEL}",
+)
 _CATEGORY_WORDS = ("Arm", "Workload", "Category")
 
 
@@ -54,8 +61,8 @@ def cell_columns(summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -
     """Return the columns. `statistics` of each latency: suffixes of figures, such as `p90` or `mean`."""
     columns = [
         *_place_columns(summary),
-        CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
-        CellColumn("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
+        CellColumn(f"Speed-up {AT_LEVEL}", lambda cell: speedup_text(cell, cell.speedup)),
+        CellColumn(f"TPOT speed-up {AT_LEVEL}", lambda cell: speedup_text(cell, cell.tpot_speedup)),
         CellColumn("AL emitted", lambda cell: number(cell.value(StatusFigure.ACCEPTANCE_LENGTH))),
         CellColumn("AL verified", _verified),
         CellColumn("Accepted", _acceptance),
@@ -65,7 +72,7 @@ def cell_columns(summary: RunSummary, statistics: Sequence[str] = PERCENTILES) -
     ]
     if summary.slo:
         rate = CellColumn(
-            "Goodput req/s [95 %]",
+            f"Goodput req/s {AT_LEVEL}",
             lambda cell: with_interval(cell.goodput.rate if cell.goodput else None),
         )
         columns += [rate, CellColumn("In time", _met)]
@@ -76,7 +83,7 @@ def terminal_columns(summary: RunSummary, statistics: Sequence[str] = TERMINAL_S
     """Return fewer and narrower columns than the page has. `statistics`: see `cell_columns`."""
     columns = [
         *_place_columns(summary),
-        CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
+        CellColumn(f"Speed-up {AT_LEVEL}", lambda cell: speedup_text(cell, cell.speedup)),
         CellColumn("AL", _length),
         CellColumn("Acc.", _acceptance),
         *_latency_columns(statistics, "\n", "/"),

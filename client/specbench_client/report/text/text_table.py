@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
+from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.summary import Cell
 
@@ -101,6 +102,10 @@ def figure_text(figure: Figure | None, write: Callable[[float], str] = number, *
     if bounds:
         return f"{write(figure.value)} [{write(bounds.low)}, {write(bounds.high)}]"
     return write(figure.value) + (f" ({bare})" if bare else "")
+
+
+AT_LEVEL = f"[{100 * LEVEL:g} %]"
+"""What a column's title has for the interval behind a value (`with_interval`)."""
 
 
 def with_interval(figure: Figure | None, digits: int = 2) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from specbench_client.analysis.summary.trends import FIGURES, TrendFigure
 from specbench_client.documents.drift import DriftChange, DriftReport, DriftSide
 from specbench_client.documents.summary import Cell, RunSummary, Trend
-from specbench_client.report.text.text_table import DASH, Report, TextTable, Topic, number, with_interval
+from specbench_client.report.text.text_table import AT_LEVEL, DASH, Report, TextTable, Topic, number, with_interval
 
 TREND_TITLE = "Over time"
-_COLUMNS = ("Arm", "Figure", "First window (fitted)", "Last window (fitted)", "Time", "Change [95 %]")
+_COLUMNS = ("Arm", "Figure", "First window (fitted)", "Last window (fitted)", "Time", f"Change {AT_LEVEL}")
 _AN_HOUR = "An hour"
 _RESTARTS = "Restarts"
 _BY_NAME = {figure.name: figure for figure in FIGURES}
@@ -82,7 +82,7 @@ WINDOWS_MOST = 40
 def drift_report_text(report: DriftReport) -> Report:
     """Return the headline, control charts, windows and the causes of a change."""
     logs, windows = ["", "requests", "left out"], ["from", "requests", "begun"]
-    lengths = ["AL [95 %]", "acc. rate [95 %]"]
+    lengths = [f"AL {AT_LEVEL}", f"acc. rate {AT_LEVEL}"]
     sides = [_side("reference", report.reference), _side("current", report.current)]
     tables = [
         TextTable("logs", [*logs, *lengths], sides, words=logs[:1]),

@@ -14,6 +14,7 @@ from specbench_client.documents.what_if import (
     WhatIfReport,
 )
 from specbench_client.report.text.text_table import (
+    AT_LEVEL,
     SIMULATED,
     Report,
     TextTable,
@@ -46,7 +47,7 @@ def _policies(report: OracleReport) -> TextTable:
     batches = list(report.rows[0].speedups) if report.rows else []
     cost = f"; speed-up at batch size, by {report.step_cost.name}" if report.step_cost else ""
     title = f"{report.source}: {report.answers:,} answers, {report.tokens:,} tokens{cost}"
-    columns = ["policy", "AL [95 %]", "AL, mean of requests", *(f"B={batch}" for batch in batches)]
+    columns = ["policy", f"AL {AT_LEVEL}", "AL, mean of requests", *(f"B={batch}" for batch in batches)]
     return TextTable(title, columns, [_row(row, batches) for row in report.rows], words=("policy",))
 
 
@@ -57,7 +58,7 @@ def _row(row: OracleRow, batches: Sequence[str]) -> list[str]:
 
 
 def _rooms(report: OracleReport) -> TextTable:
-    columns = ["batch", "best fixed k", "its speed-up [95 %]", "headroom [95 %]"]
+    columns = ["batch", "best fixed k", f"its speed-up {AT_LEVEL}", f"headroom {AT_LEVEL}"]
     rows = [
         [
             str(room.batch),
@@ -81,14 +82,14 @@ def _settings(report: NgramReport) -> TextTable:
     batches = list(report.settings[0].overall.speedups)
     cost = f"; speed-up at batch size, by {report.step_cost.name}" if report.step_cost else ""
     title = f"{report.source}: {report.answers:,} answers, {report.output_tokens:,} tokens, n-gram replayed{cost}"
-    columns = ["k", "min-max n", "AL [95 %]", "AL, mean of requests", "steps that drafted", "accepted"]
+    columns = ["k", "min-max n", f"AL {AT_LEVEL}", "AL, mean of requests", "steps that drafted", "accepted"]
     rows = [[*_knobs(each), *_figures(each.overall, batches)] for each in report.settings]
     return TextTable(title, [*columns, *(f"B={batch}" for batch in batches)], rows, words=())
 
 
 def _categories(report: NgramReport) -> TextTable:
     batches = list(report.settings[0].overall.speedups)
-    columns = ["category", "k", "min-max n", "AL [95 %]", "AL, mean of requests", "steps that drafted", "accepted"]
+    columns = ["category", "k", "min-max n", f"AL {AT_LEVEL}", "AL, mean of requests", "steps that drafted", "accepted"]
     rows = [
         [name, *_knobs(each), *_figures(each.categories[name], batches)]
         for name in report.copied_share_by_category
@@ -98,7 +99,7 @@ def _categories(report: NgramReport) -> TextTable:
 
 
 def _overlap(report: NgramReport) -> TextTable:
-    columns = ["category", "output 4-grams in the prompt [95 %]"]
+    columns = ["category", f"output 4-grams in the prompt {AT_LEVEL}"]
     shares = {**report.copied_share_by_category, "all": report.copied_share}
     rows = [[name, figure_text(share)] for name, share in shares.items()]
     return TextTable("Overlap of outputs with their prompts", columns, rows, words=("category",))
