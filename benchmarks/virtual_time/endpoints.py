@@ -14,7 +14,7 @@ from specbench_api.plan.plan import Arm, EngineGroup, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.parsing import parse_run
 from specbench_client.analysis.estimates.speedups import SPEEDUP, PairedSpeedup, paired_speedup
-from specbench_client.analysis.statistics.effects import verdicts
+from specbench_client.analysis.statistics.significance import verdicts
 from specbench_client.analysis.summary.run import evaluate_cells, is_settled
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.summary import REPEATS_TO_DECIDE, Cell

@@ -14,7 +14,7 @@ import pytest
 
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.lossless.losslessness import judged_answers
-from specbench_client.analysis.statistics.effects import holm_rejections
+from specbench_client.analysis.statistics.significance import holm_rejections
 from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.lossless import JudgedAnswers

@@ -41,16 +41,15 @@ from specbench_client.analysis.statistics.effects import (
     LogRatioInputs,
     figure_effect,
     figure_ratio,
-    holm_rejections,
     is_larger,
     log_of_product,
     log_ratio,
     map_figure,
-    verdicts,
 )
 from specbench_client.analysis.statistics.intervals import ratio_influence
 from specbench_client.analysis.statistics.level import LEVEL, t_quantile
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
+from specbench_client.analysis.statistics.significance import holm_rejections, verdicts
 from specbench_client.columns import Values
 from specbench_client.documents.figure import Verdict
 from specbench_testing.decision_summaries import figure

@@ -19,8 +19,9 @@ from specbench_client.analysis.compare.figures import (
 )
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
 from specbench_client.analysis.estimates.speedups import SPEEDUP_DEFINITION
-from specbench_client.analysis.statistics.effects import Effect, combined_distances, figure_effect, verdicts
+from specbench_client.analysis.statistics.effects import Effect, combined_distances, figure_effect
 from specbench_client.analysis.statistics.level import LEVEL, Z
+from specbench_client.analysis.statistics.significance import verdicts
 from specbench_client.documents.comparison import (
     ComparedFigure,
     Comparison,

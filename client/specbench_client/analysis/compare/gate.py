@@ -34,7 +34,8 @@ from specbench_client.analysis.compare.comparison import (
 )
 from specbench_client.analysis.compare.figures import repeats_to_decide
 from specbench_client.analysis.compare.stored_result import StoredResult
-from specbench_client.analysis.statistics.effects import Effect, holm_rejections
+from specbench_client.analysis.statistics.effects import Effect
+from specbench_client.analysis.statistics.significance import holm_rejections
 from specbench_client.documents.comparison import (
     ComparedFigure,
     ComparisonGap,

@@ -20,7 +20,8 @@ from specbench_client.analysis.estimates.speedups import (
     paired_speedup,
     sum_pairs,
 )
-from specbench_client.analysis.statistics.effects import Effect, log_ratio, verdicts
+from specbench_client.analysis.statistics.effects import Effect, log_ratio
+from specbench_client.analysis.statistics.significance import verdicts
 from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.curves import Crossover, CurvePoint, Curves, SpeedupCurve
 from specbench_client.documents.figure import Figure, Verdict

@@ -24,7 +24,7 @@ from specbench_client.analysis.compare.stored_result import CellKey, StoredResul
 from specbench_client.analysis.curves.axes import CurveCell
 from specbench_client.analysis.curves.build import baseline_of, rows_of, why_unusable
 from specbench_client.analysis.estimates.speedups import SPEEDUP, PairedSpeedup, paired_speedup
-from specbench_client.analysis.statistics.effects import verdicts
+from specbench_client.analysis.statistics.significance import verdicts
 from specbench_client.analysis.stepcost.model import drafter_family
 from specbench_client.documents.curves import BestDraftLength, DraftLengths, DraftLengthTable, DraftSchedule
 from specbench_client.documents.figure import Verdict

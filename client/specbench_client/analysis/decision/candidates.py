@@ -17,7 +17,8 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.decision.request import Prices, RecommendationRequest
 from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
-from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure, verdicts
+from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure
+from specbench_client.analysis.statistics.significance import verdicts
 from specbench_client.documents.figure import Figure, StatusFigure, Verdict, too_few_repeats
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.recommendation import (

@@ -17,7 +17,7 @@ import numpy as np
 
 from specbench_api.spec.workload import Sampling
 from specbench_client.analysis.lossless.answer_texts import answer_keys, read_answer_texts, stored_form
-from specbench_client.analysis.statistics.effects import holm_rejections
+from specbench_client.analysis.statistics.significance import holm_rejections
 from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.lossless import ComparedBy, DistributionTest, Losslessness, LosslessVerdict

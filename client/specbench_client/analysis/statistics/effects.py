@@ -1,4 +1,4 @@
-"""Effects: ratios on the log scale, with their intervals, p-values and verdicts.
+"""Effects: ratios on the log scale, with their intervals and p-values.
 
 Every comparison is one: a speed-up over the baseline, an acceptance length needed to break even, a change between two
 results, the gain of an arm. An effect has one interval, at `LEVEL`; a bound at another one-sided level is value ± t ×
@@ -40,13 +40,7 @@ from specbench_client.analysis.statistics.intervals import (
 from specbench_client.analysis.statistics.level import LEVEL, t_quantile
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
 from specbench_client.columns import Values
-from specbench_client.documents.figure import (
-    MIN_REPEATS_TO_COMPARE,
-    Figure,
-    FigureInterval,
-    Verdict,
-    too_few_repeats,
-)
+from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE, Figure, FigureInterval, too_few_repeats
 
 MOVER = "MOVER on the log scale from the two intervals"
 
@@ -177,47 +171,6 @@ def _p_value(distance: float, error: float, freedom: float) -> float:
     if error <= 0:  # no noise at all, as in a simulation
         return 0.0 if distance > 0 else 1.0
     return float(scipy.special.stdtr(freedom, -distance / error))
-
-
-def verdicts(
-    effects: Sequence[Effect | None], above: Verdict = Verdict.FASTER, below: Verdict = Verdict.SLOWER
-) -> list[Verdict]:
-    """Return the verdict on each effect of one family, after Holm's correction over all of them; None: not comparable.
-
-    `above` and `below`: the words for a ratio that is significantly above and below 1.
-    """
-    significant = holm_rejections([each.p_value if each else None for each in effects], 1 - LEVEL)
-    return [
-        _verdict(each, above if each and each.value > 0 else below, significant=is_significant)
-        for each, is_significant in zip(effects, significant, strict=True)
-    ]
-
-
-def _verdict(effect: Effect | None, claim: Verdict, *, significant: bool) -> Verdict:
-    if effect is None:
-        return Verdict.NOT_COMPARABLE
-    if effect.repeats < MIN_REPEATS_TO_COMPARE:
-        return Verdict.TOO_FEW_REPEATS
-    interval = effect.interval()
-    if interval is None:
-        return Verdict.NO_INTERVAL
-    if interval.low <= 1 <= interval.high:
-        return Verdict.INDISTINGUISHABLE
-    return claim if significant else Verdict.UNCLEAR
-
-
-def holm_rejections(p_values: Sequence[float | None], alpha: float) -> list[bool]:
-    """Return which hypotheses are rejected (Holm 1979); none without a p-value.
-
-    `alpha`: bound of the probability of any false rejection among all of them.
-    """
-    ranked = sorted((value, index) for index, value in enumerate(p_values) if value is not None)
-    found = [False] * len(p_values)
-    for rank, (value, index) in enumerate(ranked):
-        if value > alpha / (len(ranked) - rank):
-            break
-        found[index] = True
-    return found
 
 
 # Products of sums over the requests of one run.

@@ -33,7 +33,8 @@ from specbench_client.analysis.estimates.speedups import (
 from specbench_client.analysis.explanation.factors import explain_speedup
 from specbench_client.analysis.lossless.losslessness import judged_answers
 from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
-from specbench_client.analysis.statistics.effects import Effect, holm_rejections, verdicts
+from specbench_client.analysis.statistics.effects import Effect
+from specbench_client.analysis.statistics.significance import holm_rejections, verdicts
 from specbench_client.analysis.stepcost.model import observe_cell
 from specbench_client.analysis.summary.trends import trends_of
 from specbench_client.columns import Values
