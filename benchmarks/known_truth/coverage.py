@@ -14,17 +14,17 @@ from specbench_client.analysis.estimates.speedups import SPEEDUP, SPEEDUPS, TPOT
 from specbench_client.analysis.explanation.factors import explain_speedup
 from specbench_client.analysis.explanation.traffic_mix import project_mix
 from specbench_client.documents.figure import Figure
-from specbench_client.metrics import acceptance, decode_speed
-from specbench_client.metrics.decode_speed import TPOT_MS
+from specbench_client.metrics import acceptance, time_per_token
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
 from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.metrics.time_per_token import TPOT_MS
 
 RATIOS = (
     acceptance.EMITTED_POOLED, acceptance.EMITTED_MEAN, acceptance.ACCEPTANCE_RATE,
-    decode_speed.TPOT_MS_POOLED, decode_speed.STREAM_TPS,
+    time_per_token.TPOT_MS_POOLED, time_per_token.STREAM_TPS,
     mean_metric(TTFT_MS), mean_metric(E2E_MS),
 )  # fmt: skip
 MEASURES = (TTFT_MS, TPOT_MS, E2E_MS)
@@ -126,7 +126,7 @@ def _quotient(name: str, arm: Table, baseline: Table) -> float:
 
 
 def _factors(arm: Table, baseline: Table) -> dict[str, float]:
-    flows = [float(decode_speed.flow_ms(rows).sum()) for rows in (arm, baseline)]
+    flows = [float(time_per_token.flow_ms(rows).sum()) for rows in (arm, baseline)]
     speedups = [_quotient(name, arm, baseline) for name in (SPEEDUP, TPOT_SPEEDUP)]
     steps = [float(numbers(rows, "steps").sum()) for rows in (arm, baseline)]
     step_cost = flows[1] / steps[1] / (flows[0] / steps[0])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_client.documents.record import Record
-from specbench_client.metrics import acceptance, decode_speed, latency
+from specbench_client.metrics import acceptance, latency, time_per_token
 from specbench_client.metrics.acceptance import (
     acceptance_by_position,
     acceptance_histogram,
@@ -43,9 +43,9 @@ def ms(value: float) -> int:
         (latency.TTFT_SENT_MS, 49.0),
         (latency.E2E_MS, 150.0),
         (latency.E2E_SENT_MS, 149.0),
-        (decode_speed.TPOT_MS, 10.0),
-        (decode_speed.STEP_MS, 10.0),
-        (decode_speed.USER_TPS, 100.0),
+        (time_per_token.TPOT_MS, 10.0),
+        (time_per_token.STEP_MS, 10.0),
+        (time_per_token.USER_TPS, 100.0),
     ],
 )
 def test_times_of_a_simple_request(measure: RequestMetric, expected: float) -> None:
@@ -63,8 +63,8 @@ def test_tokens_after_a_start_that_is_not_counted_are_unknown() -> None:
     one, other = record(**known, token_conflict="UncountedStart"), record(**known)
     rows = rows_of(one)
     assert timed_parts(one) == pytest.approx([math.nan, math.nan, *timed_parts(other)[2:]], nan_ok=True)
-    assert decode_speed.TPOT_MS_POOLED.value(rows) is None
-    assert decode_speed.STREAM_TPS.value(rows) == pytest.approx(10 / 0.140)
+    assert time_per_token.TPOT_MS_POOLED.value(rows) is None
+    assert time_per_token.STREAM_TPS.value(rows) == pytest.approx(10 / 0.140)
     for figure, value in ((latency.TTFT_MS, 50), (latency.TTFT_SENT_MS, 49)):
         assert figure.values(rows_of(one, other)).tolist() == pytest.approx([math.nan, value], nan_ok=True)
         assert "UncountedStart" in why_missing(figure, rows)
@@ -72,13 +72,13 @@ def test_tokens_after_a_start_that_is_not_counted_are_unknown() -> None:
 
 def test_time_per_token_divides_by_tokens_not_chunks() -> None:
     merged = rows_of(record(chunk_ns=[ms(50), ms(150)], chunk_tokens=[1, 10], steps=4))
-    assert decode_speed.TPOT_MS.values(merged).tolist() == [10.0]
-    assert decode_speed.STEP_MS.values(merged).tolist() == [25.0]
+    assert time_per_token.TPOT_MS.values(merged).tolist() == [10.0]
+    assert time_per_token.STEP_MS.values(merged).tolist() == [25.0]
 
 
 def timed_parts(one: Record) -> list[float]:
     rows = rows_of(one)
-    measures = (decode_speed.TPOT_MS, decode_speed.STEP_MS, latency.E2E_MS, latency.STREAM_END_MS)
+    measures = (time_per_token.TPOT_MS, time_per_token.STEP_MS, latency.E2E_MS, latency.STREAM_END_MS)
     return [float(measure.values(rows)[0]) for measure in measures]
 
 
@@ -99,8 +99,8 @@ def test_tokens_of_the_first_chunk_are_in_no_time(tokens: list[int] | None, tpot
     one = record(chunk_ns=times, chunk_tokens=tokens, last_token_ns=ms(140), output_tokens=10, steps=3)
     rows = rows_of(one)
     assert timed_parts(one)[:2] == pytest.approx([tpot_ms, step_ms if tpot_ms > 0 else math.nan], nan_ok=True)
-    assert decode_speed.TPOT_MS_POOLED.value(rows) == (pytest.approx(tpot_ms) if tpot_ms > 0 else None)
-    assert decode_speed.STREAM_TPS.value(rows) == pytest.approx(10 / 0.140), "they were generated"
+    assert time_per_token.TPOT_MS_POOLED.value(rows) == (pytest.approx(tpot_ms) if tpot_ms > 0 else None)
+    assert time_per_token.STREAM_TPS.value(rows) == pytest.approx(10 / 0.140), "they were generated"
 
 
 def test_steps_of_a_first_chunk_with_several_are_in_no_time() -> None:
@@ -132,7 +132,7 @@ def test_speedup_counts_the_tokens_up_to_the_last_text() -> None:
     late = record(
         chunk_ns=[ms(50), ms(80), ms(110), ms(410)], chunk_tokens=[1, 2, 2, 1], output_tokens=6, steps=3, **LATE
     )
-    assert decode_speed.STREAM_TPS.value(rows_of(late)) == pytest.approx(5 / 0.110)
+    assert time_per_token.STREAM_TPS.value(rows_of(late)) == pytest.approx(5 / 0.110)
 
 
 def test_answers_that_were_not_streamed_have_no_stream_end() -> None:
@@ -143,9 +143,9 @@ def test_answers_that_were_not_streamed_have_no_stream_end() -> None:
 def test_pooled_tpot_is_weighted_by_tokens_and_the_mean_by_requests() -> None:
     short = record(output_tokens=2, last_token_ns=ms(80), chunk_ns=[ms(50), ms(80)], chunk_tokens=[1, 1])
     rows = rows_of(record(), short)
-    assert decode_speed.TPOT_MS_POOLED.value(rows) == pytest.approx((100 + 30) / 11)
-    assert decode_speed.TPOT_MS.values(rows).mean() == pytest.approx(20)
-    assert decode_speed.STREAM_TPS.value(rows) == pytest.approx(13 / 0.230)
+    assert time_per_token.TPOT_MS_POOLED.value(rows) == pytest.approx((100 + 30) / 11)
+    assert time_per_token.TPOT_MS.values(rows).mean() == pytest.approx(20)
+    assert time_per_token.STREAM_TPS.value(rows) == pytest.approx(13 / 0.230)
 
 
 def test_acceptance_lengths_in_both_definitions_and_both_weightings() -> None:
@@ -346,7 +346,7 @@ def test_throughput_is_missing_if_an_answer_was_not_counted() -> None:
 
 def test_unstreamed_answer_has_only_an_end() -> None:
     whole = rows_of(record(chunk_ns=None, chunk_tokens=None, first_token_ns=None))
-    assert decode_speed.STREAM_TPS.value(whole) == pytest.approx(11 / 0.150)
+    assert time_per_token.STREAM_TPS.value(whole) == pytest.approx(11 / 0.150)
     assert all(math.isnan(measure.values(whole)[0]) for measure in (latency.TTFT_MS, latency.TTFT_SENT_MS))
 
 
@@ -372,7 +372,7 @@ def test_no_row_gives_no_figure(figure: RatioMetric | PercentileMetric) -> None:
 )
 def test_answer_without_time_between_tokens_has_no_decode_speed(fields: dict[str, Any]) -> None:
     rows = rows_of(record(**fields))
-    assert [measure.name for measure in decode_speed.MEASURES if not math.isnan(measure.values(rows)[0])] == []
-    assert decode_speed.TPOT_MS_POOLED.value(rows) is None
-    assert decode_speed.TPOT_MS_POOLED.value(rows_of(record(**fields), record())) == pytest.approx(10)
+    assert [measure.name for measure in time_per_token.MEASURES if not math.isnan(measure.values(rows)[0])] == []
+    assert time_per_token.TPOT_MS_POOLED.value(rows) is None
+    assert time_per_token.TPOT_MS_POOLED.value(rows_of(record(**fields), record())) == pytest.approx(10)
     assert latency.E2E_MS.values(rows).tolist() == pytest.approx([150.0]), "its end was measured"

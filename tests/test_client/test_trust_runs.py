@@ -22,12 +22,12 @@ from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import ClientHealth, CounterDeltas
-from specbench_client.metrics.decode_speed import TPOT_MS
 from specbench_client.metrics.late_sends import late_figures
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
 from specbench_client.metrics.metric_types import SENT_LATE
 from specbench_client.metrics.rows import POINT, has_text
 from specbench_client.metrics.tidy_frame import steady_rows
+from specbench_client.metrics.time_per_token import TPOT_MS
 from specbench_client.trust import checks
 from specbench_client.trust.check_type import Check, CheckResult, list_names
 from specbench_client.trust.checks import engine

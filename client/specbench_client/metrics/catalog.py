@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specbench_client.metrics import acceptance, decode_speed, latency
+from specbench_client.metrics import acceptance, latency, time_per_token
 from specbench_client.metrics.metric_types import (
     FigureOrigin,
     PercentileMetric,
@@ -38,11 +38,11 @@ CACHED_SHARE = RatioMetric(
     highest=1.0,
 )
 
-MEASURES: tuple[RequestMetric, ...] = (*latency.MEASURES, *decode_speed.MEASURES)
+MEASURES: tuple[RequestMetric, ...] = (*latency.MEASURES, *time_per_token.MEASURES)
 """Shown as percentiles and as a mean."""
 
 RATIOS: tuple[RatioMetric, ...] = (
-    *decode_speed.RATIOS,
+    *time_per_token.RATIOS,
     *acceptance.RATIOS,
     *(mean_metric(measure) for measure in (*MEASURES, INPUT_TOKENS, OUTPUT_TOKENS)),
     CACHED_SHARE,
@@ -56,7 +56,7 @@ CATEGORY_RATIOS: tuple[RatioMetric, ...] = (
     acceptance.EMITTED_POOLED,
     acceptance.VERIFIED_POOLED,
     acceptance.ACCEPTANCE_RATE,
-    decode_speed.TPOT_MS_POOLED,
-    decode_speed.STREAM_TPS,
+    time_per_token.TPOT_MS_POOLED,
+    time_per_token.STREAM_TPS,
 )
 """Shown for each category."""

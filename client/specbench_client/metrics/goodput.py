@@ -22,7 +22,7 @@ from specbench_api.spec.slo import Slo
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.record import RecordPhase
 from specbench_client.load.phases import NS_PER_MS
-from specbench_client.metrics import decode_speed, latency
+from specbench_client.metrics import latency, time_per_token
 from specbench_client.metrics.metric_types import (
     SENT_LATE,
     FigureOrigin,
@@ -37,7 +37,7 @@ from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.transport.exchange import ErrorClass
 
 MEASURES: dict[str, RequestMetric] = {
-    each.name: each for each in (latency.TTFT_MS, decode_speed.TPOT_MS, latency.E2E_MS)
+    each.name: each for each in (latency.TTFT_MS, time_per_token.TPOT_MS, latency.E2E_MS)
 }
 """The metric that a target limits, by its name in the SLO."""
 
@@ -68,7 +68,7 @@ def meets_slo(rows: Table, slo: Slo) -> Values:
     """
     met = np.stack([meets_target(rows, name, target) for name, target in slo.targets.items()])
     one_token = numbers(rows, "tokens") == 1
-    applies = np.stack([~one_token | (name != decode_speed.TPOT_MS.name) for name in slo.targets])
+    applies = np.stack([~one_token | (name != time_per_token.TPOT_MS.name) for name in slo.targets])
     missed, unknown = (met == 0).any(axis=0), (np.isnan(met) & applies).any(axis=0) | ~applies.any(axis=0)
     judged = np.where(missed, 0.0, np.where(unknown, np.nan, 1.0))
     return np.where(_left_out(rows, slo.targets), np.nan, judged)
@@ -83,7 +83,7 @@ def meets_target(rows: Table, name: str, target: float) -> Values:
 
 _LEFT_OUT_FROM = {
     latency.TTFT_MS.name: TimingFault.COALESCED,
-    decode_speed.TPOT_MS.name: TimingFault.AT_ONCE,
+    time_per_token.TPOT_MS.name: TimingFault.AT_ONCE,
 }
 
 

@@ -27,7 +27,7 @@ from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.breakdown import Breakdown, BreakdownSlice, LengthClass, RequestDistribution
 from specbench_client.documents.figure import Figure
-from specbench_client.metrics import acceptance, decode_speed
+from specbench_client.metrics import acceptance, time_per_token
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
 from specbench_client.metrics.latency import TTFT_MS
 from specbench_client.metrics.metric_types import RatioMetric, mean_metric
@@ -240,7 +240,7 @@ RATIOS = (
     acceptance.EMITTED_POOLED,
     acceptance.VERIFIED_POOLED,
     acceptance.ACCEPTANCE_RATE,
-    decode_speed.TPOT_MS_POOLED,
+    time_per_token.TPOT_MS_POOLED,
 )
 """Figures of each class."""
 TURN_RATIOS = (*RATIOS, mean_metric(TTFT_MS))

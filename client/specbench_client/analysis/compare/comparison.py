@@ -31,7 +31,7 @@ from specbench_client.documents.comparison import (
 )
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE, Figure, Verdict
 from specbench_client.documents.summary import Cell
-from specbench_client.metrics import acceptance, decode_speed, latency, steady_window
+from specbench_client.metrics import acceptance, latency, steady_window, time_per_token
 from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
 from specbench_client.metrics.pairing import pair_requests
 from specbench_client.metrics.rows import Table
@@ -262,7 +262,7 @@ OF_SUMMARIES = (
 NORMAL_FREEDOM = 1e6
 """Degrees of freedom at which Student's t is practically the normal distribution."""
 MEASURES: dict[GateMetric, RequestMetric] = {
-    GateMetric.TPOT: decode_speed.TPOT_MS,
+    GateMetric.TPOT: time_per_token.TPOT_MS,
     GateMetric.TTFT: latency.TTFT_MS,
     GateMetric.E2E: latency.E2E_MS,
 }
@@ -305,7 +305,7 @@ def comparable_metric(metric: GateMetric, percentile: str | None = None) -> Comp
         compare = figures.percentile(figure.measure, figure.percent)
         unit, label = figure.measure.unit, f"{metric} {percentile}"
         return ComparableMetric(label, metric, unit, figure.definition, figure.name, compare)
-    pooled = {GateMetric.TPOT: decode_speed.TPOT_MS_POOLED, GateMetric.ACCEPTANCE_LENGTH: acceptance.EMITTED_POOLED}
+    pooled = {GateMetric.TPOT: time_per_token.TPOT_MS_POOLED, GateMetric.ACCEPTANCE_LENGTH: acceptance.EMITTED_POOLED}
     of = pooled[metric] if metric in pooled else mean_metric(MEASURES[metric])
     return ComparableMetric(str(metric), metric, of.unit, of.definition, of.name, figures.ratio(of))
 

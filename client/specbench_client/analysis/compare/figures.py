@@ -33,7 +33,7 @@ from specbench_client.analysis.statistics.level import t_quantile
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
 from specbench_client.columns import Mask, Values
 from specbench_client.documents.figure import too_few_requests
-from specbench_client.metrics import decode_speed, steady_window
+from specbench_client.metrics import steady_window, time_per_token
 from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
 from specbench_client.metrics.pairing import HISTORY, ROW, Pairs, iter_by_prompt, keyed_requests
 from specbench_client.metrics.rows import Table, group_numbers, join_tables
@@ -246,7 +246,7 @@ def output_tps(both: ComparedArm, _seed: int) -> FigureOnBothSides | None:
 
 
 def _speedup_parts(pairs: Pairs) -> list[Values]:
-    return [part for rows in (pairs.arm, pairs.baseline) for part in decode_speed.STREAM_TPS.parts(rows)]
+    return [part for rows in (pairs.arm, pairs.baseline) for part in time_per_token.STREAM_TPS.parts(rows)]
 
 
 def _of_sums(

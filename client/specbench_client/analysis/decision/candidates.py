@@ -30,7 +30,7 @@ from specbench_client.documents.recommendation import (
     UnknownCell,
 )
 from specbench_client.documents.summary import ArrivalPattern, Cell, RequestCounts, RunSummary
-from specbench_client.metrics.decode_speed import STREAM_TPS
+from specbench_client.metrics.time_per_token import STREAM_TPS
 from specbench_client.trust.check_type import list_names
 
 # Each latency target is judged by its own percentile over requests, and by the interval of that figure.

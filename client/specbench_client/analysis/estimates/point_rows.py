@@ -26,11 +26,11 @@ from specbench_api.spec.load import ArmOrder, Level
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
-from specbench_client.metrics.decode_speed import TPOT_MS_POOLED
 from specbench_client.metrics.late_sends import without_waits_by_design
 from specbench_client.metrics.metric_types import TimingFault
 from specbench_client.metrics.rows import POINT, Table, collect_tables, has_text
 from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, steady_rows, without_point_columns
+from specbench_client.metrics.time_per_token import TPOT_MS_POOLED
 from specbench_client.trust.checks.client import chunks_coalesced, client_clocks_differ, client_saturated
 from specbench_client.trust.checks.comparison import repeats_apart
 from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, doubtful_rows

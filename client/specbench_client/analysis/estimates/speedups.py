@@ -17,7 +17,7 @@ from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout,
 from specbench_client.columns import Values, fill
 from specbench_client.documents.figure import Figure, FigureInterval, too_few_repeats
 from specbench_client.documents.summary import EndToEnd
-from specbench_client.metrics import decode_speed, latency
+from specbench_client.metrics import latency, time_per_token
 from specbench_client.metrics.latency import E2E_MS
 from specbench_client.metrics.metric_types import RatioMetric, mean_metric, why_missing
 from specbench_client.metrics.pairing import Pairs
@@ -64,8 +64,8 @@ class SpeedupDefinition:
 
 
 SPEEDUPS: dict[str, SpeedupDefinition] = {
-    SPEEDUP: SpeedupDefinition(SPEEDUP_DEFINITION, decode_speed.STREAM_TPS, inverted=False),
-    TPOT_SPEEDUP: SpeedupDefinition(TPOT_SPEEDUP_DEFINITION, decode_speed.TPOT_MS_POOLED, inverted=True),
+    SPEEDUP: SpeedupDefinition(SPEEDUP_DEFINITION, time_per_token.STREAM_TPS, inverted=False),
+    TPOT_SPEEDUP: SpeedupDefinition(TPOT_SPEEDUP_DEFINITION, time_per_token.TPOT_MS_POOLED, inverted=True),
     E2E_SPEEDUP: SpeedupDefinition(E2E_SPEEDUP_DEFINITION, mean_metric(latency.E2E_MS), inverted=True),
 }
 

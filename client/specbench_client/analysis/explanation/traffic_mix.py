@@ -35,10 +35,10 @@ from specbench_client.documents.explanation import MixCategory, MixEstimate, Mix
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.summary import Cell
 from specbench_client.errors import BadInput, EvidenceInsufficient
-from specbench_client.metrics.decode_speed import timed_tokens
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.metrics.time_per_token import timed_tokens
 
 # A sum over the mix is Σ w · (sum over a category's requests ÷ their number), where w is the category's share of the
 # mix's requests. So a prompt counts w ÷ (its category's share of the measured requests) times as much as it was

@@ -45,11 +45,11 @@ from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import ArrivalPattern, Cell, Claims, PointSummary
 from specbench_client.metrics.acceptance import limit_to_drafts
 from specbench_client.metrics.catalog import CATEGORY_RATIOS
-from specbench_client.metrics.decode_speed import STREAM_TPS
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table, distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
+from specbench_client.metrics.time_per_token import STREAM_TPS
 from specbench_client.trust.checks.answers import SIGNIFICANCE
 from specbench_client.trust.checks.load import without_stalls
 from specbench_client.trust.checks.prompts import INTERVAL_FROM

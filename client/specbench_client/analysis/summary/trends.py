@@ -20,8 +20,8 @@ from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import MIN_WINDOWS, CounterDeltas, PointSummary, Trend
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.catalog import CACHED_SHARE
-from specbench_client.metrics.decode_speed import TPOT_MS_POOLED
 from specbench_client.metrics.steady_window import OUTPUT_TPS, OUTPUT_TPS_UNIT
+from specbench_client.metrics.time_per_token import TPOT_MS_POOLED
 from specbench_client.trust.checks.comparison import repeats_apart
 from specbench_client.trust.checks.trends import is_decay
 

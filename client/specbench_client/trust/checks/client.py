@@ -9,7 +9,6 @@ import numpy as np
 from specbench_api.spec.load import CLIENTS_MAX
 from specbench_client.documents.finding import Severity
 from specbench_client.load.phases import NS_PER_MS
-from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS
 from specbench_client.metrics.late_sends import (
     ATTAINMENT_SHARE,
     FIGURE_SHARE,
@@ -26,6 +25,7 @@ from specbench_client.metrics.metric_types import RequestMetric, TimingFault
 from specbench_client.metrics.record_lists import BURST_NS
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import REQUEST, numbers
+from specbench_client.metrics.time_per_token import STEP_MS, TPOT_MS
 from specbench_client.trust.check_type import CheckResult, CheckResults, check, list_names
 from specbench_client.trust.evidence import PointEvidence, RunEvidence
 

@@ -12,11 +12,11 @@ from specbench_api.spec.load import ArmOrder
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
 from specbench_client.load.phases import NS_PER_MS
-from specbench_client.metrics.decode_speed import decode_ns, timed_steps
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import window_throughput
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
+from specbench_client.metrics.time_per_token import decode_ns, timed_steps
 from specbench_client.trust.check_type import CheckResult, CheckResults, check, name_some
 from specbench_client.trust.evidence import CellEvidence, RunEvidence
 

@@ -14,9 +14,9 @@ from specbench_client.documents.summary import Trend
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
-from specbench_client.metrics.decode_speed import SAME_STEP, SHORT, flow_ms, later_tokens, timed_steps
 from specbench_client.metrics.rows import Table, group_numbers
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.metrics.time_per_token import SAME_STEP, SHORT, flow_ms, later_tokens, timed_steps
 from specbench_client.trust.check_type import CheckResult, CheckResults, check
 from specbench_client.trust.evidence import CellEvidence, PointEvidence
 
