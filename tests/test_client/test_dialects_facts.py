@@ -14,7 +14,7 @@ from specbench_api.outcome.provenance import FACTS, Fact, FactName, FactSource, 
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import Dialect, EngineCounters, counter_difference
 from specbench_client.dialects.engine_facts import FactReading, info_labels, is_metrics_page, pages_of, read_facts
-from specbench_client.dialects.prometheus import labels_by_series, totals_by_model
+from specbench_client.dialects.metrics_page import labels_by_series, totals_by_model
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.documents.summary import CounterDeltas, TokenCounters
 

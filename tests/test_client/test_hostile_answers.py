@@ -14,10 +14,10 @@ import pytest
 from specbench_api.outcome.provenance import FactName
 from specbench_api.spec.engine import EngineKind
 from specbench_client import bounded_json
-from specbench_client.dialects import openai_stream, prometheus
+from specbench_client.dialects import metrics_page, openai_stream
 from specbench_client.dialects.engine_answer import BadAnswer
 from specbench_client.dialects.engine_facts import info_labels, read_facts
-from specbench_client.dialects.prometheus import MAX_LINE_CHARS, totals_by_model
+from specbench_client.dialects.metrics_page import MAX_LINE_CHARS, totals_by_model
 from specbench_client.dialects.registry import DIALECTS
 from specbench_client.load.load_shares import MIN_HELD_BYTES, held_bytes_of_worker, memory_limit
 from specbench_client.transport import sse
@@ -72,7 +72,7 @@ def test_invalid_counter_is_missing(value: str) -> None:
 def test_implausibly_long_metrics_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     long = 'a_total{x="' + "\\" * MAX_LINE_CHARS + '"} 1'
     assert totals_by_model(f"{long}\nb_total 2\n") == {None: {"b_total": 2.0}}
-    monkeypatch.setattr(prometheus, "MAX_SAMPLES", 3)
+    monkeypatch.setattr(metrics_page, "MAX_SAMPLES", 3)
     assert totals_by_model("# HELP a b\n\na_total 1\n" * 3) == {None: {"a_total": 3.0}}
     assert totals_by_model("# HELP a b\n\na_total 1\n" * 4) == {}, "the sum over some workers is no total"
 

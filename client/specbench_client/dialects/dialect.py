@@ -17,6 +17,13 @@ from specbench_client.chat import ChatMessage
 from specbench_client.cooperative_tasks import CooperativeTask
 from specbench_client.dialects.engine_answer import AnswerChunk, EngineAnswer, RequestAcceptance
 from specbench_client.dialects.engine_facts import MODEL_LIST_FACTS, VERSION_FACT, FactReading
+from specbench_client.dialects.metrics_page import (
+    add_totals,
+    counter_value,
+    first_start_s,
+    fraction_value,
+    totals_by_model,
+)
 from specbench_client.dialects.openai_stream import (
     COUNTED_STREAM,
     ChatStream,
@@ -27,13 +34,6 @@ from specbench_client.dialects.openai_stream import (
     read_stream,
     read_unstreamed,
     text_in,
-)
-from specbench_client.dialects.prometheus import (
-    add_totals,
-    counter_value,
-    first_start_s,
-    fraction_value,
-    totals_by_model,
 )
 from specbench_client.dialects.recognition import EngineSignature
 from specbench_client.dialects.token_counts import with_checked_count

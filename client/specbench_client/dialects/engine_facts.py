@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from specbench_api.outcome.provenance import Fact, FactName
-from specbench_client.dialects.prometheus import MAX_COUNT, labels_by_series
+from specbench_client.dialects.metrics_page import MAX_COUNT, labels_by_series
 
 Convert = Callable[[Any], JsonValue]
 """The value on a page → the fact's value; None if it is unusable."""

@@ -22,7 +22,7 @@ from specbench_client.bounded_json import LARGE_JSON_BYTES, parse_engine_json
 from specbench_client.cooperative_tasks import CHUNKS_PER_SLICE, CooperativeTask
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.dialects.engine_facts import MAX_FACT_CHARS
-from specbench_client.dialects.prometheus import MAX_COUNT
+from specbench_client.dialects.metrics_page import MAX_COUNT
 from specbench_client.documents.record import AcceptanceSource
 from specbench_client.transport.error_messages import (
     MAX_ERROR_BODY_BYTES,

@@ -25,6 +25,7 @@ from specbench_client.dialects.engine_facts import (
     as_flag,
     of_object,
 )
+from specbench_client.dialects.metrics_page import label_values
 from specbench_client.dialects.openai_stream import (
     ChatStream,
     chunk_sizes,
@@ -32,7 +33,6 @@ from specbench_client.dialects.openai_stream import (
     counts_in,
     steps_by_chunk,
 )
-from specbench_client.dialects.prometheus import label_values
 from specbench_client.dialects.recognition import EndpointPages, EngineSignature
 from specbench_client.documents.record import AcceptanceSource
 
