@@ -25,7 +25,8 @@ from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.goodput import judged_rows, meets_slo
 from specbench_client.metrics.metric_types import SENT_LATE, TimingFault
 from specbench_client.metrics.rows import Table, join_tables
-from specbench_client.report.text.results_table import csv, terminal_columns
+from specbench_client.report.results_csv import csv
+from specbench_client.report.text.results_table import terminal_columns
 from specbench_client.report.text.run_report import markdown
 from specbench_testing.local_results import store_results
 from specbench_testing.present import present

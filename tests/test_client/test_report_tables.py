@@ -32,17 +32,12 @@ from specbench_client.report.renderers import (
     markdown_table,
     rich_table,
 )
+from specbench_client.report.results_csv import csv
 from specbench_client.report.text.answers import answers_table, lossless_table
 from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics, ends_topic, reuse_tables
 from specbench_client.report.text.curves import break_even_table
 from specbench_client.report.text.explanation import factors_table
-from specbench_client.report.text.results_table import (
-    categories_table,
-    cells_table,
-    csv,
-    speedup_text,
-    terminal_columns,
-)
+from specbench_client.report.text.results_table import categories_table, cells_table, speedup_text, terminal_columns
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.text_table import (
     DASH,

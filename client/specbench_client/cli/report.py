@@ -22,12 +22,13 @@ from specbench_client.documents.figure import StatusFigure
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput, NotDurable
+from specbench_client.report.results_csv import csv
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.breakdown import reuse_lines
 from specbench_client.report.text.curves import crossover_lines
 from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
-from specbench_client.report.text.results_table import cells_table, csv
+from specbench_client.report.text.results_table import cells_table
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.trends import trends_table
 from specbench_client.store.store import StoreErrorReason

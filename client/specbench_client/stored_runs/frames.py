@@ -25,8 +25,8 @@ from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.documents.summary import PointSummary, RunSummary
 from specbench_client.metrics.catalog import MEASURES
 from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.report.results_csv import cell_row
 from specbench_client.report.text.findings import remedy_of
-from specbench_client.report.text.results_table import cell_row
 from specbench_client.store.records import FILE_SCHEMA, POINT_COLUMNS, RECORD_SCHEMA
 from specbench_client.stored_runs.run import Run
 

@@ -35,7 +35,7 @@ from specbench_client.documents.summary import RunSummary
 from specbench_client.drive.options import SystemClock
 from specbench_client.drive.resume import claim_store
 from specbench_client.report.html import render_html
-from specbench_client.report.text.results_table import csv
+from specbench_client.report.results_csv import csv
 from specbench_client.store.retrying import STORE_PATIENCE_S, RetryingStore, RetryPolicy
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.run import Run
