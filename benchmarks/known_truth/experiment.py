@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_client.columns import TextCodes
 from specbench_client.metrics.rows import Table, join_tables
+from specbench_client.numpy_columns import TextCodes
 
 Values = NDArray[np.float64]
 

@@ -41,7 +41,6 @@ from specbench_client.analysis.statistics.effects import Effect, figure_effect
 from specbench_client.analysis.statistics.row_layout import layout_of
 from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
 from specbench_client.analysis.summary.headline import HeadlineFacts, conclusions, headline_of
-from specbench_client.columns import TextCodes
 from specbench_client.documents.figure import Figure, FigureInterval, Verdict, too_few_repeats
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.recommendation import LoadChoice, RecommendationAnswer, UnknownCell
@@ -56,6 +55,7 @@ from specbench_client.documents.summary import (
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.numpy_columns import TextCodes
 from specbench_testing.decision_summaries import DRAFTERS, plan_of
 from specbench_testing.present import present
 from specbench_testing.speedup_experiment import TOKENS, pairs_of

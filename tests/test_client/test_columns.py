@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.columns import RaggedColumn, TextCodes
+from specbench_client.numpy_columns import RaggedColumn, TextCodes
 from specbench_testing.tables import lists_of
 
 ROWS = st.lists(st.none() | st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=4), max_size=8)

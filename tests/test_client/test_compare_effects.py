@@ -28,11 +28,11 @@ from specbench_client.analysis.compare.figures import (
 )
 from specbench_client.analysis.compare.gate import GateTrial, gate_outcomes
 from specbench_client.analysis.statistics.effects import Effect
-from specbench_client.columns import Values
 from specbench_client.documents.comparison import GateTestOutcome
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.metrics.time_per_token import TPOT_MS, TPOT_MS_POOLED
+from specbench_client.numpy_columns import Values
 from specbench_testing.present import present
 from specbench_testing.result_pairs import TwoResults, measured_of
 from specbench_testing.synthetic_records import SyntheticRun, tidy_frames

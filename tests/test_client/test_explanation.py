@@ -23,10 +23,10 @@ from specbench_client.analysis.explanation.traffic_mix import (
     request_shares,
 )
 from specbench_client.cli import exit_code
-from specbench_client.columns import TextCodes
 from specbench_client.documents.explanation import Coefficient, MixEstimate, Prediction
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
+from specbench_client.numpy_columns import TextCodes
 from specbench_client.report.text.curves import break_even_table
 from specbench_client.report.text.explanation import factors_table
 from specbench_client.report.text.text_table import DASH

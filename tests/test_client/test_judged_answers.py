@@ -15,12 +15,12 @@ import pytest
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.lossless.losslessness import judged_answers
 from specbench_client.analysis.statistics.significance import holm_rejections
-from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.lossless import JudgedAnswers
 from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table, join_tables
+from specbench_client.numpy_columns import TextCodes, Values
 from specbench_client.report.html import render_html
 from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.run_report import markdown

@@ -16,12 +16,12 @@ from specbench_api.plan.plan import Point
 from specbench_client.analysis.lossless.answer_texts import shared_prefix
 from specbench_client.analysis.lossless.losslessness import judge_greedy
 from specbench_client.analysis.lossless.sampled import length_test, opening_test
-from specbench_client.columns import TextCodes
 from specbench_client.documents.lossless import ComparedBy, Losslessness, LosslessVerdict
 from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.divergence import Divergence, divergence
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import text_digests
+from specbench_client.numpy_columns import TextCodes
 from specbench_client.report.text.answers import lossless_table
 from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha
 from specbench_testing.tables import table_of

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.columns import Mask, TextCodes
 from specbench_client.metrics import rows as tables
 from specbench_client.metrics.pairing import iter_by_prompt
 from specbench_client.metrics.rows import Table, collect_tables, group_numbers, join_rows, join_tables, repeated_rows
@@ -23,6 +22,7 @@ from specbench_client.metrics.tidy_frame import (
     text_hashes,
     tidy,
 )
+from specbench_client.numpy_columns import Mask, TextCodes
 from specbench_client.store.scratch import StoredColumn
 from specbench_testing.synthetic_records import SyntheticRun, frame_of, record, record_table, tidy_frames
 from specbench_testing.tables import assert_same_table, filled

@@ -50,8 +50,8 @@ from specbench_client.analysis.statistics.intervals import ratio_influence
 from specbench_client.analysis.statistics.level import LEVEL, t_quantile
 from specbench_client.analysis.statistics.row_layout import CellSums, layout_of
 from specbench_client.analysis.statistics.significance import holm_rejections, verdicts
-from specbench_client.columns import Values
 from specbench_client.documents.figure import Verdict
+from specbench_client.numpy_columns import Values
 from specbench_testing.decision_summaries import figure
 from specbench_testing.present import present
 from specbench_testing.result_pairs import TwoResults

@@ -47,9 +47,9 @@ from specbench_client.analysis.statistics.percentiles import (
     ranks,
 )
 from specbench_client.analysis.statistics.row_layout import RowLayout, layout_of
-from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.figure import FigureInterval
 from specbench_client.metrics.rows import Table
+from specbench_client.numpy_columns import TextCodes, Values
 from specbench_testing.present import present
 from specbench_testing.tables import filled
 

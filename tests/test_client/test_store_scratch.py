@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 
-from specbench_client.columns import Column, TextCodes
 from specbench_client.errors import NotDurable
+from specbench_client.numpy_columns import Column, TextCodes
 from specbench_client.store.scratch import ColumnWriter, StoredColumn
 from specbench_client.store.store import StoreErrorReason
 from specbench_testing.tables import arrays_of, lists_of

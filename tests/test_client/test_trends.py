@@ -23,12 +23,12 @@ from specbench_client.analysis.summary.trends import (
     trends_of,
     windows_after_decay,
 )
-from specbench_client.columns import Values
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary, RequestCounts, RunSummary
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
 from specbench_client.metrics.rows import Table
+from specbench_client.numpy_columns import Values
 from specbench_client.report.text.run_report import markdown, run_topics
 from specbench_client.report.text.trends import trend_lines, trends_table
 from specbench_client.store.folder import FolderStore

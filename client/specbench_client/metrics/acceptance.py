@@ -16,11 +16,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from specbench_client.columns import Mask, Values
 from specbench_client.documents.record import AcceptanceSource
 from specbench_client.metrics.metric_types import FigureOrigin, RatioMetric
 from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.tidy_frame import any_known, numbers
+from specbench_client.numpy_columns import Mask, Values
 
 ACCEPTANCE_SOURCE = "acceptance_source"
 _NO_STEPS = "the engine does not report the steps of a request"

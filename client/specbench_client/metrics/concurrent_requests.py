@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_client.columns import Values
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.numpy_columns import Values
 
 
 def computed_tokens(rows: Table) -> Values:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_client.columns import Values
 from specbench_client.metrics.pairing import HISTORY, iter_by_prompt, with_history
 from specbench_client.metrics.rows import Table, group_numbers, join_rows, join_tables
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.numpy_columns import Values
 
 Codes = NDArray[np.intp]
 QUESTION_KEY = ["prompt_id", "turn", "history"]

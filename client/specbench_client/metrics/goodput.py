@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from specbench_api.spec.slo import Slo
-from specbench_client.columns import Mask, Values
 from specbench_client.documents.record import RecordPhase
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics import latency, time_per_token
@@ -34,6 +33,7 @@ from specbench_client.metrics.metric_types import (
 from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.numpy_columns import Mask, Values
 from specbench_client.transport.exchange import ErrorClass
 
 MEASURES: dict[str, RequestMetric] = {

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench_api.plan.plan import Plan
-from specbench_client.columns import Values
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
 from specbench_client.metrics.metric_types import PercentileMetric, RatioMetric, RequestMetric, mean_metric
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers, piecewise
+from specbench_client.numpy_columns import Values
 
 LATE_SHARE = 0.05
 LATE_MIN_MS = 5.0

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from specbench_client.columns import Values
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.metric_types import (
     SENT_LATE,
@@ -24,6 +23,7 @@ from specbench_client.metrics.metric_types import (
 )
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.numpy_columns import Values
 
 
 def _latency(name: str, definition: str, missing: str, start: str, end: str) -> RequestMetric:

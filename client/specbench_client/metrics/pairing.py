@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_api.plan.plan import Plan
-from specbench_client.columns import Mask, RowIndices, TextCodes, Values
 from specbench_client.metrics.rows import Table, group_numbers, has_text, join_rows
 from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER, chain_history, numbers
+from specbench_client.numpy_columns import Mask, RowIndices, TextCodes, Values
 
 BUCKET_ROWS = 50_000
 """Rows processed together to bound memory, over all sides; the rows of one prompt are never split."""

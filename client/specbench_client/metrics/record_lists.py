@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from specbench_client.columns import Column, Mask, RaggedColumn, RowIndices, Values
 from specbench_client.documents.record import TokenConflict
 from specbench_client.metrics.rows import Table, has_text
+from specbench_client.numpy_columns import Column, Mask, RaggedColumn, RowIndices, Values
 
 POINT_ONLY_COLUMNS = (
     "tokens_of_chunks",
@@ -65,7 +65,7 @@ def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
     - `walk`: positions of the steps, for steady rows, see `locate_steps`.
     - `edge_ns`, `edge_tokens`: the chunks themselves, for answered rows that are not steady.
 
-    Tallies, walks and chunks are ragged columns (`specbench_client.columns`).
+    Tallies, walks and chunks are ragged columns (`specbench_client.numpy_columns`).
     """
     at, chunk_tokens, accepted, drafted = (
         _ragged(records[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted", "step_drafted")

@@ -15,15 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_client.columns import (
-    Array,
-    Column,
-    Mask,
-    RaggedColumn,
-    RowIndices,
-    TextCodes,
-    join_columns,
-)
+from specbench_client.numpy_columns import Array, Column, Mask, RaggedColumn, RowIndices, TextCodes, join_columns
 from specbench_client.store.scratch import ColumnWriter, StoredColumn
 
 PIECE_ROWS = 16_384

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from specbench_client.columns import Values
 from specbench_client.load.phases import TimeSpan
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
+from specbench_client.numpy_columns import Values
 
 OUTPUT_TPS = "output_tps"
 OUTPUT_TPS_UNIT = "tokens/s"

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from specbench_client.columns import Array, TextCodes, Values, fill
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import is_filler
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.record_lists import POINT_ONLY_COLUMNS, condense_lists, stalled_rows
 from specbench_client.metrics.rows import POINT, Table, has_text, join_tables
+from specbench_client.numpy_columns import Array, TextCodes, Values, fill
 from specbench_client.store.records import RECORD_SCHEMA
 from specbench_client.transport.exchange import ErrorClass
 

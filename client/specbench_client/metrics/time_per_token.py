@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from specbench_client.columns import Values
 from specbench_client.load.phases import NS_PER_MS, NS_PER_S
 from specbench_client.metrics.metric_types import (
     FigureOrigin,
@@ -28,6 +27,7 @@ from specbench_client.metrics.metric_types import (
 )
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.numpy_columns import Values
 
 SHORT = 0.1
 """Quantile of times per step that is the time of a short step: one in which no prompt is computed."""

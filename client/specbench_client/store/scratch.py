@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_client.columns import Array, Column, RaggedColumn, TextCodes, entry_places
 from specbench_client.errors import NotDurable
+from specbench_client.numpy_columns import Array, Column, RaggedColumn, TextCodes, entry_places
 from specbench_client.store.store import StoreErrorReason
 
 PREFIX = "specbench-"

@@ -16,10 +16,10 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
 from specbench_client.analysis.drift.request_log import COLUMNS, RequestLog, request_log
 from specbench_client.bounded_json import parse_json
-from specbench_client.columns import RowIndices
 from specbench_client.errors import BadInput
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
+from specbench_client.numpy_columns import RowIndices
 from specbench_client.stored_runs.run import Run
 
 MAX_PROBLEMS = 20

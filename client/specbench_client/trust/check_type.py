@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from specbench_client.columns import Mask
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.metrics.rows import Table
+from specbench_client.numpy_columns import Mask
 
 
 @dataclass(frozen=True)

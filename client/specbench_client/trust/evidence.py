@@ -19,7 +19,6 @@ from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.load import Arrival, Level
 from specbench_api.spec.workload import Workload
-from specbench_client.columns import Values
 from specbench_client.documents.breakdown import Reuse
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.lossless import JudgedAnswers
@@ -37,6 +36,7 @@ from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import known_sum, numbers, sent_rows, steady_rows
+from specbench_client.numpy_columns import Values
 
 
 @dataclass(frozen=True)

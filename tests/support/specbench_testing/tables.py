@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench_client.columns import Array, Column, RaggedColumn, TextCodes
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
+from specbench_client.numpy_columns import Array, Column, RaggedColumn, TextCodes
 
 
 def table_of(frame: pd.DataFrame) -> Table:

@@ -24,7 +24,6 @@ from specbench_client.analysis.statistics.intervals import (
 )
 from specbench_client.analysis.statistics.percentiles import percentiles_of
 from specbench_client.analysis.statistics.row_layout import RowLayout
-from specbench_client.columns import Mask, Values
 from specbench_client.documents.breakdown import Breakdown, BreakdownSlice, LengthClass, RequestDistribution
 from specbench_client.documents.figure import Figure
 from specbench_client.metrics import acceptance, time_per_token
@@ -34,6 +33,7 @@ from specbench_client.metrics.metric_types import RatioMetric, mean_metric
 from specbench_client.metrics.record_lists import ANSWER, CONTEXTS, POSITIONS, REASONING, expand_classes
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import any_known, numbers, piecewise, steady_rows
+from specbench_client.numpy_columns import Mask, Values
 
 # All classes of a dimension use common draws of prompts. Prompts without a step in a class are part of the draw but of
 # no sum, because the number of drawn prompts that reach a class is random too. The interval is computed as for every

@@ -11,12 +11,12 @@ from specbench_client.analysis.estimates.speedups import OVER_PAIRS, sum_pairs
 from specbench_client.analysis.statistics.effects import LogRatioInputs
 from specbench_client.analysis.statistics.intervals import value_and_interval
 from specbench_client.analysis.statistics.level import LEVEL
-from specbench_client.columns import Values
 from specbench_client.documents.breakdown import Reuse, ReuseMissing, ReuseSlice
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.numpy_columns import Values
 
 HIT_SHARE = f"Prompt tokens from the cache over all prompt tokens, {OVER_PAIRS}"
 KEPT_SHARE = (

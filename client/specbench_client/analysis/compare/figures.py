@@ -31,13 +31,13 @@ from specbench_client.analysis.statistics.effects import Effect, log_of_product
 from specbench_client.analysis.statistics.intervals import with_prompts
 from specbench_client.analysis.statistics.level import t_quantile
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
-from specbench_client.columns import Mask, Values
 from specbench_client.documents.figure import too_few_requests
 from specbench_client.metrics import steady_window, time_per_token
 from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
 from specbench_client.metrics.pairing import HISTORY, ROW, Pairs, iter_by_prompt, keyed_requests
 from specbench_client.metrics.rows import Table, group_numbers, join_tables
 from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER, piecewise
+from specbench_client.numpy_columns import Mask, Values
 
 # Two results share the requests that both answered, and each of them has the same weight on both sides.
 #

@@ -12,7 +12,7 @@ from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.stepcost.model import drafter_family
-from specbench_client.columns import Values
+from specbench_client.numpy_columns import Values
 
 
 @dataclass(frozen=True)

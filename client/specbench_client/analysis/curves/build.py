@@ -22,13 +22,13 @@ from specbench_client.analysis.estimates.speedups import (
 )
 from specbench_client.analysis.statistics.effects import Effect, log_ratio
 from specbench_client.analysis.statistics.significance import verdicts
-from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.curves import Crossover, CurvePoint, Curves, SpeedupCurve
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table, collect_tables
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.numpy_columns import TextCodes, Values
 
 
 def build_curves(by: str, result: StoredResult) -> Curves:

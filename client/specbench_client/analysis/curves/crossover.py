@@ -25,9 +25,9 @@ from specbench_client.analysis.statistics.bootstrap import deviations
 from specbench_client.analysis.statistics.effects import Effect, EffectDraws
 from specbench_client.analysis.statistics.intervals import percentile_interval
 from specbench_client.analysis.statistics.level import LEVEL, TAIL, t_quantile
-from specbench_client.columns import Values
 from specbench_client.documents.curves import Crossing, Crossover, CrossoverInterval, CrossoverKind
 from specbench_client.documents.figure import Figure, FigureInterval
+from specbench_client.numpy_columns import Values
 
 PLACES_MIN = 2
 """Fewest places for a crossover."""

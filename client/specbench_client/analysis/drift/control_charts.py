@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_client.columns import Values
+from specbench_client.numpy_columns import Values
 
 SHIFT = 0.2
 """Shift in σ that the charts are tuned to: about 6 % of acceptance length if its log has a spread of 0.3."""

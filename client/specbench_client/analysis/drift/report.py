@@ -28,9 +28,9 @@ from specbench_client.analysis.drift.request_log import (
 )
 from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN, draw_counts
 from specbench_client.analysis.statistics.intervals import percentile_interval
-from specbench_client.columns import Values
 from specbench_client.documents.drift import CategoryChange, DriftCause, DriftChange, DriftChart, DriftReport, DriftSide
 from specbench_client.documents.figure import Figure
+from specbench_client.numpy_columns import Values
 
 REFERENCE_MIN = 50
 """Fewest requests of a reference: the spread of fewer is too uncertain."""

@@ -18,9 +18,9 @@ import pandas as pd
 from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN
 from specbench_client.analysis.statistics.intervals import symmetric_interval
 from specbench_client.analysis.statistics.level import t_quantile
-from specbench_client.columns import Values
 from specbench_client.documents.drift import DriftWindow, LoggedAcceptance
 from specbench_client.documents.figure import Figure
+from specbench_client.numpy_columns import Values
 
 COLUMNS = ("accepted_tokens", "drafted_tokens", "steps", "category", "time", "prompt_id")
 """`time`: seconds since 1970, NaN if unknown. `prompt_id`: requests with the same value are one cluster."""

@@ -21,7 +21,6 @@ from specbench_client.analysis.statistics.intervals import (
 from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of, prompts_needed
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
-from specbench_client.columns import Mask, Values
 from specbench_client.documents.figure import (
     COUNTERS_SOURCE,
     MIN_REPEATS_TO_COMPARE,
@@ -60,6 +59,7 @@ from specbench_client.metrics.metric_types import (
 )
 from specbench_client.metrics.rows import Table, distinct_texts
 from specbench_client.metrics.tidy_frame import known_sum, numbers, piecewise, sent_rows, steady_rows
+from specbench_client.numpy_columns import Mask, Values
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from specbench_client.analysis.statistics.intervals import with_prompts
 from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
-from specbench_client.columns import Values, fill
 from specbench_client.documents.figure import Figure, FigureInterval, too_few_repeats
 from specbench_client.documents.summary import EndToEnd
 from specbench_client.metrics import latency, time_per_token
@@ -22,6 +21,7 @@ from specbench_client.metrics.latency import E2E_MS
 from specbench_client.metrics.metric_types import RatioMetric, mean_metric, why_missing
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
+from specbench_client.numpy_columns import Values, fill
 
 SPEEDUP = "speedup"
 TPOT_SPEEDUP = "tpot_speedup"

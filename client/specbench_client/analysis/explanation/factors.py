@@ -22,7 +22,6 @@ import numpy as np
 
 from specbench_client.analysis.estimates.speedups import sum_pairs
 from specbench_client.analysis.statistics.effects import Effect, LogRatioInputs
-from specbench_client.columns import Values
 from specbench_client.documents.explanation import Prediction
 from specbench_client.documents.figure import Figure
 from specbench_client.metrics.late_sends import MEAN_TTFT, late_figures
@@ -31,6 +30,7 @@ from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.metrics.time_per_token import decode_ns, later_tokens, timed_steps, timed_tokens
+from specbench_client.numpy_columns import Values
 
 _PARTS = ("tokens", "later", "stream_ns", "flow_ns", "steps")
 """Parts of each side of a pair."""

@@ -30,7 +30,6 @@ from specbench_client.analysis.statistics.bootstrap import ResamplingLayout
 from specbench_client.analysis.statistics.effects import resampled_effect
 from specbench_client.analysis.statistics.intervals import ResampledFigure, resample_sums
 from specbench_client.analysis.statistics.row_layout import CellSums
-from specbench_client.columns import Values
 from specbench_client.documents.explanation import MixCategory, MixEstimate, MixPrediction
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.summary import Cell
@@ -39,6 +38,7 @@ from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.metrics.time_per_token import timed_tokens
+from specbench_client.numpy_columns import Values
 
 # A sum over the mix is Σ w · (sum over a category's requests ÷ their number), where w is the category's share of the
 # mix's requests. So a prompt counts w ÷ (its category's share of the measured requests) times as much as it was

@@ -27,7 +27,6 @@ from specbench_client.analysis.statistics.bootstrap import (
 )
 from specbench_client.analysis.statistics.level import LEVEL, TAIL, Z
 from specbench_client.analysis.statistics.row_layout import layout_of
-from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.lossless import (
     ComparedBy,
@@ -48,6 +47,7 @@ from specbench_client.metrics.rows import (
     text_counts,
 )
 from specbench_client.metrics.tidy_frame import PointRecords, any_known, numbers, sums_by_text
+from specbench_client.numpy_columns import TextCodes, Values
 from specbench_client.trust.checks.answers import sign_test
 
 

@@ -18,12 +18,12 @@ import numpy as np
 from specbench_api.spec.workload import Sampling
 from specbench_client.analysis.lossless.answer_texts import answer_keys, read_answer_texts, stored_form
 from specbench_client.analysis.statistics.significance import holm_rejections
-from specbench_client.columns import TextCodes, Values
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.lossless import ComparedBy, DistributionTest, Losslessness, LosslessVerdict
 from specbench_client.metrics.divergence import comparable_answers, divergence
 from specbench_client.metrics.rows import Table, distinct_texts, group_numbers, join_tables
 from specbench_client.metrics.tidy_frame import PointRecords, any_known, numbers
+from specbench_client.numpy_columns import TextCodes, Values
 
 # The permutation test within prompts of how answers begin. The statistic for openings (first tokens, or first words) is
 # the mean over prompts of an unbiased estimate of Σ (p − q)², the squared distance of two frequency vectors: 2 P(a ≠ b)

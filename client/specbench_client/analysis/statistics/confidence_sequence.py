@@ -28,7 +28,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     runs_variance,
 )
 from specbench_client.analysis.statistics.level import LEVEL
-from specbench_client.columns import Values
+from specbench_client.numpy_columns import Values
 
 PRIOR_VARIANCE = 10.0
 """g: effects of about three standard deviations of a block are decided soonest."""

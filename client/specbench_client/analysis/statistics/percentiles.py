@@ -38,8 +38,8 @@ from specbench_client.analysis.statistics.intervals import (
 )
 from specbench_client.analysis.statistics.level import TAIL, Z
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
-from specbench_client.columns import Values
 from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER
+from specbench_client.numpy_columns import Values
 
 RANKED_TAIL = 10
 """Percent on the smaller side up to which ranks are used, because few values are there and single ones matter."""

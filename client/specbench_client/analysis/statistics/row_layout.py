@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_client.analysis.statistics.bootstrap import Codes, ResamplingLayout, number_strata
-from specbench_client.columns import Mask, Values
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import NUMBERS_TOGETHER, numbers
+from specbench_client.numpy_columns import Mask, Values
 
 CellCodes = NDArray[np.int32]
 """Shape (rows,): repeat × number of prompts + prompt."""

@@ -21,13 +21,13 @@ from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
 from specbench_client.analysis.statistics.intervals import symmetric_interval
 from specbench_client.analysis.statistics.level import t_quantile
-from specbench_client.columns import Values
 from specbench_client.documents.explanation import Coefficient, StepCost, StepObservation, StepSplit
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers, piecewise, steady_rows
 from specbench_client.metrics.time_per_token import STEP_MS, TPOT_MS, flow_ms, later_tokens, timed_steps
+from specbench_client.numpy_columns import Values
 
 # The terms that the observations can identify. A grid with one batch size or one draft length identifies none. Optional
 # terms are included only if their column is not a linear combination of the columns before it. Columns are compared on

@@ -37,7 +37,6 @@ from specbench_client.analysis.statistics.effects import Effect
 from specbench_client.analysis.statistics.significance import holm_rejections, verdicts
 from specbench_client.analysis.stepcost.model import observe_cell
 from specbench_client.analysis.summary.trends import trends_of
-from specbench_client.columns import Values
 from specbench_client.documents.breakdown import Reuse, ReuseMissing
 from specbench_client.documents.explanation import StepObservation
 from specbench_client.documents.figure import Figure, counted
@@ -50,6 +49,7 @@ from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table, distinct_texts, has_text
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.metrics.time_per_token import STREAM_TPS
+from specbench_client.numpy_columns import Values
 from specbench_client.trust.checks.answers import SIGNIFICANCE
 from specbench_client.trust.checks.load import without_stalls
 from specbench_client.trust.checks.prompts import INTERVAL_FROM

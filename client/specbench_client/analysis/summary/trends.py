@@ -14,7 +14,6 @@ from specbench_api.plan.expansion import REPEATS_OF_ROUND
 from specbench_api.plan.plan import Plan
 from specbench_client.analysis.statistics.bootstrap import IntervalBounds
 from specbench_client.analysis.statistics.level import LEVEL
-from specbench_client.columns import Values
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import MIN_WINDOWS, CounterDeltas, PointSummary, Trend
@@ -22,6 +21,7 @@ from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.catalog import CACHED_SHARE
 from specbench_client.metrics.steady_window import OUTPUT_TPS, OUTPUT_TPS_UNIT
 from specbench_client.metrics.time_per_token import TPOT_MS_POOLED
+from specbench_client.numpy_columns import Values
 from specbench_client.trust.checks.comparison import repeats_apart
 from specbench_client.trust.checks.trends import is_decay
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_client.analysis.statistics.row_layout import RowLayout, layout_of
-from specbench_client.columns import TextCodes
 from specbench_client.metrics.rows import Table
+from specbench_client.numpy_columns import TextCodes
 
 Tokens = NDArray[np.int64]
 

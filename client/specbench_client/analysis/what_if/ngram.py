@@ -39,13 +39,13 @@ from specbench_client.analysis.what_if.policies import (
     walk_fixed,
     walk_speedup,
 )
-from specbench_client.columns import Mask, Values
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.what_if import (
     NgramFigures,
     NgramReport,
     NgramSetting,
 )
+from specbench_client.numpy_columns import Mask, Values
 
 
 def numbered_ngrams(ids: Tokens, longest: int) -> Iterator[tuple[int, Tokens]]:

@@ -20,10 +20,10 @@ from specbench_client.analysis.statistics.bootstrap import (
 from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.analysis.statistics.row_layout import RowLayout
 from specbench_client.analysis.what_if.answers import AnswerSet, PositionAcceptance, Tokens
-from specbench_client.columns import Values
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.what_if import CostModel, DraftCost, DraftPolicy, OracleRow, TargetCost
 from specbench_client.errors import BadInput
+from specbench_client.numpy_columns import Values
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.columns import Values
 from specbench_client.documents.figure import Figure
+from specbench_client.numpy_columns import Values
 from specbench_client.visible_text import visible
 
 LIGHT = ("#005fc6", "#c46f07", "#039960", "#ac51a7", "#874807", "#382a86")

@@ -10,12 +10,12 @@ import numpy as np
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import EngineKind
-from specbench_client.columns import Mask, Values
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED, is_by_chunks, is_inferred
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import known_sum, numbers
+from specbench_client.numpy_columns import Mask, Values
 from specbench_client.trust.check_type import CheckResult, CheckResults, check, counted_rows, report_impossible
 from specbench_client.trust.checks.counter_agreement import (
     TOLERATED_PER_ANSWER,

@@ -8,7 +8,6 @@ import numpy as np
 import scipy
 
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.columns import Mask, Values
 from specbench_client.documents.finding import ANSWERS_WORSE_CHECK, Severity
 from specbench_client.documents.record import AnswerFlaw
 from specbench_client.metrics.pairing import Pairs, iter_by_prompt, pass_numbers
@@ -21,6 +20,7 @@ from specbench_client.metrics.rows import (
     text_counts,
 )
 from specbench_client.metrics.tidy_frame import numbers, steady_rows, sums_by_text
+from specbench_client.numpy_columns import Mask, Values
 from specbench_client.trust.check_type import CheckResult, CheckResults, check
 from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, PointEvidence
 

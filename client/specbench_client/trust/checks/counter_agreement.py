@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_client.columns import Mask, TextCodes, Values
 from specbench_client.documents.summary import TokenCounters
 from specbench_client.metrics.acceptance import ACCEPTANCE_SOURCE, is_by_chunks, is_inferred
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.numpy_columns import Mask, TextCodes, Values
 from specbench_client.trust.evidence import PointEvidence
 
 TOLERATED_SHARE = 0.01

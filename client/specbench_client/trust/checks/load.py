@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 from specbench_api.spec.load import ArrivalProcess
-from specbench_client.columns import Mask
 from specbench_client.documents.finding import Severity
 from specbench_client.load.phases import NS_PER_S
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.record_lists import STALL_NS, STALL_TIMES
 from specbench_client.metrics.rows import POINT, distinct_texts, has_text, join_tables, text_counts
 from specbench_client.metrics.tidy_frame import REQUEST, numbers, steady_rows
+from specbench_client.numpy_columns import Mask
 from specbench_client.transport.error_messages import truncate
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.trust.check_type import CheckResult, CheckResults, check, counted_rows, name_some

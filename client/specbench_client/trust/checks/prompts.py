@@ -9,11 +9,11 @@ import numpy as np
 from specbench_api.spec.dataset import Source
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.workload import Workload
-from specbench_client.columns import Mask, Values
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.prompt_coverage import PromptCoverage, RequestLogStats, WordOrderTest
 from specbench_client.metrics.rows import Table, repeated_rows
 from specbench_client.metrics.tidy_frame import numbers
+from specbench_client.numpy_columns import Mask, Values
 from specbench_client.trust.check_type import CheckResult, CheckResults, check, name_some
 from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
 

@@ -7,7 +7,6 @@ from itertools import combinations
 
 import numpy as np
 
-from specbench_client.columns import Mask, TextCodes, Values
 from specbench_client.dialects.token_counts import END_TOKENS, MARKERS
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.record import TokenConflict
@@ -15,6 +14,7 @@ from specbench_client.metrics.latency import stream_end_share
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table, has_text, repeated_rows, text_counts
 from specbench_client.metrics.tidy_frame import known_sum, numbers, steady_rows, sums_by_text
+from specbench_client.numpy_columns import Mask, TextCodes, Values
 from specbench_client.trust.check_type import CheckResult, CheckResults, check, counted_rows, report_impossible
 from specbench_client.trust.evidence import CellEvidence, PointEvidence
 

@@ -8,7 +8,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from specbench_client.columns import Values
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import Trend
 from specbench_client.load.phases import NS_PER_MS
@@ -17,6 +16,7 @@ from specbench_client.metrics.concurrent_requests import InFlight, computed_toke
 from specbench_client.metrics.rows import Table, group_numbers
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.metrics.time_per_token import SAME_STEP, SHORT, flow_ms, later_tokens, timed_steps
+from specbench_client.numpy_columns import Values
 from specbench_client.trust.check_type import CheckResult, CheckResults, check
 from specbench_client.trust.evidence import CellEvidence, PointEvidence
 
