@@ -24,7 +24,7 @@ from specbench_client.cli import exit_code
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.errors import BadInput, EvidenceInsufficient
 from specbench_client.local import llama_server
-from specbench_client.report.text.decision import CHECKS, USES, deployment_text
+from specbench_client.report.text.deployment import CHECKS, USES, deployment_text
 from specbench_client.store.folder import FolderStore
 from specbench_testing.decision_summaries import Given, plan_of, summary_of
 

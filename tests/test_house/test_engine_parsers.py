@@ -15,7 +15,7 @@ from engine_parsers.models import DRAFTERS, FURTHER_HEADS, MODELS, TARGETS, writ
 from specbench_api.launch.supported_methods import DEFAULT_RELEASES, SUPPORT_MATRIX, SupportEvidence, support_of
 from specbench_api.spec.drafter import NEEDS_MODEL, Method
 from specbench_api.spec.engine import EngineKind
-from specbench_client.report.text.decision import CHECKS
+from specbench_client.report.text.deployment import CHECKS
 
 PARSER = """\
 import argparse

@@ -34,7 +34,8 @@ from specbench_client.cli.streams import echo
 from specbench_client.documents.recommendation import Objective, RecommendationAnswer
 from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import EvidenceInsufficient
-from specbench_client.report.text.decision import decision_report, deployment_text
+from specbench_client.report.text.decision import decision_report
+from specbench_client.report.text.deployment import deployment_text
 
 _PRICES = "write a price list, such as gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
 
