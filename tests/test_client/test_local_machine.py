@@ -28,7 +28,7 @@ from specbench_api.outcome.provenance import (
 )
 from specbench_client.errors import BadInput
 from specbench_client.local.engine_process import EngineProcess, local_command, planned_command
-from specbench_client.local.executor import CommandFailed, observe_machine
+from specbench_client.local.host_facts import CommandFailed, observe_machine
 from specbench_testing.nvidia_smi import HEAD, MIXED, PAIR, SINGLE
 
 
