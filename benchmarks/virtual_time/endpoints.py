@@ -15,7 +15,8 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.parsing import parse_run
 from specbench_client.analysis.estimates.speedups import SPEEDUP, PairedSpeedup, paired_speedup
 from specbench_client.analysis.statistics.significance import verdicts
-from specbench_client.analysis.summary.run import evaluate_cells, is_settled
+from specbench_client.analysis.summary.run import evaluate_cells
+from specbench_client.analysis.summary.stop_rule import is_settled
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.summary import REPEATS_TO_DECIDE, Cell
 from specbench_client.drive.endpoint_probes import LEAST

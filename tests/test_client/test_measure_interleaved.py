@@ -22,7 +22,8 @@ from specbench_api.spec.gate import GateMetric
 from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
-from specbench_client.analysis.summary.run import ends_a_round, summarise_run
+from specbench_client.analysis.summary.run import summarise_run
+from specbench_client.analysis.summary.stop_rule import ends_a_round
 from specbench_client.cli import measure_choices
 from specbench_client.cli.measure_choices import warn_of_repeated_prompts, warn_of_swapped_servers
 from specbench_client.cli.run_selection import select_run

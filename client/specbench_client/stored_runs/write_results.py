@@ -27,7 +27,8 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.load import REPEATS_MAX
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.point_rows import cells_to_repeat
-from specbench_client.analysis.summary.run import decided_after, ends_a_round, evaluate_cells, summarise_run
+from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
+from specbench_client.analysis.summary.stop_rule import decided_after, ends_a_round
 from specbench_client.analysis.summary.trends import with_restarts
 from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.documents.prompt_coverage import PromptCoverage

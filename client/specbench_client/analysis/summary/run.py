@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import median
@@ -17,7 +17,7 @@ from specbench_api.spec.workload import Workload
 from specbench_client.analysis.curves.axes import CONCURRENCY, RATE
 from specbench_client.analysis.curves.crossover import MeasuredPlace, find_crossover
 from specbench_client.analysis.decision.recommendation import recommend
-from specbench_client.analysis.decision.request import WORTH, RecommendationRequest, targets_of
+from specbench_client.analysis.decision.request import RecommendationRequest, targets_of
 from specbench_client.analysis.estimates.point_rows import (
     RoundsLeftOut,
     is_invalid,
@@ -34,17 +34,13 @@ from specbench_client.analysis.summary.cells import (
     without_comparison,
 )
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
+from specbench_client.analysis.summary.stop_rule import decided_after
 from specbench_client.analysis.summary.trends import windows_after_decay, with_restarts
 from specbench_client.documents.curves import ArmCrossover
-from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.figure import Figure
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.prompt_coverage import PromptCoverage
-from specbench_client.documents.summary import (
-    REPEATS_TO_DECIDE,
-    ArmEnvironment,
-    PointSummary,
-    RunSummary,
-)
+from specbench_client.documents.summary import ArmEnvironment, PointSummary, RunSummary
 from specbench_client.metrics.divergence import divergence
 from specbench_client.metrics.tidy_frame import PointRecords
 from specbench_client.trust.checks.comparison import baseline_invalid, missing_points
@@ -253,48 +249,6 @@ def summarise_cells(
     at_each_load = [each for choice in recommendation.choices for each in choice.at_each_load]
     facts = HeadlineFacts(plan, judged, findings, trustworthy, simulated, causes, at_each_load)
     return summary.model_copy(update={"recommendation": recommendation, "headline": headline_of(facts)})
-
-
-def decided_after(plan: Plan, measured: Container[str], judged: Sequence[EvaluatedCell]) -> int | None:
-    """Return after how many repeats a run that stops when it is decided has ended; None for another or a later end.
-
-    A speed-up is decided if it is found to be above or below 1, or if its interval excludes every difference that would
-    matter (`WORTH`). An invalid cell keeps the run going only while the rounds with invalid points may still become few
-    enough to leave them out (`RoundsLeftOut`).
-    """
-    if not ends_a_round(plan, measured):
-        return None
-    complete = _complete_repeats(plan, measured)
-    compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
-    return complete if compared and all(map(_is_decided, compared)) else None
-
-
-def ends_a_round(plan: Plan, measured: Container[str]) -> bool:
-    """Return whether a run with a stop rule may be decided after these points: the last repeat is complete and even."""
-    complete = _complete_repeats(plan, measured)
-    begun = any(point.repeat >= complete and point.hash in measured for point in plan.points)
-    return plan.stop == "WhenDecided" and not begun and complete >= REPEATS_TO_DECIDE and complete % 2 == 0
-
-
-def _complete_repeats(plan: Plan, measured: Container[str]) -> int:
-    unfinished = {point.repeat for point in plan.points if point.hash not in measured}
-    return min(unfinished, default=plan.load.repeats)
-
-
-def _is_decided(judged: EvaluatedCell) -> bool:
-    cell = judged.cell
-    if not cell.valid:
-        return not judged.may_become_valid
-    enough = (cell.compared_repeats or 0) >= REPEATS_TO_DECIDE
-    return enough and cell.claims is not None and is_settled(cell.claims.overall, cell.speedup)
-
-
-def is_settled(claimed: Verdict, speedup: Figure | None) -> bool:
-    """Return whether more repeats of a valid comparison would not change what it is good for."""
-    if claimed.is_claim:
-        return True
-    bounds = speedup.interval if speedup else None
-    return bounds is not None and bounds.low >= 1 / WORTH and bounds.high <= WORTH
 
 
 def _in_order(plan: Plan, summaries: Sequence[PointSummary]) -> list[PointSummary]:

@@ -1,0 +1,54 @@
+"""The stop rule of `--until-sure` (`stop: WhenDecided`): after which repeat a run is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.analysis.decision.request import WORTH
+from specbench_client.analysis.summary.cells import EvaluatedCell
+from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.summary import REPEATS_TO_DECIDE
+
+
+def decided_after(plan: Plan, measured: Container[str], judged: Sequence[EvaluatedCell]) -> int | None:
+    """Return after how many repeats a run that stops when it is decided has ended; None for another or a later end.
+
+    A speed-up is decided if it is found to be above or below 1, or if its interval excludes every difference that would
+    matter (`WORTH`). An invalid cell keeps the run going only while the rounds with invalid points may still become few
+    enough to leave them out (`RoundsLeftOut`).
+    """
+    if not ends_a_round(plan, measured):
+        return None
+    complete = _complete_repeats(plan, measured)
+    compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
+    return complete if compared and all(map(_is_decided, compared)) else None
+
+
+def ends_a_round(plan: Plan, measured: Container[str]) -> bool:
+    """Return whether a run with a stop rule may be decided after these points: the last repeat is complete and even."""
+    complete = _complete_repeats(plan, measured)
+    begun = any(point.repeat >= complete and point.hash in measured for point in plan.points)
+    return plan.stop == "WhenDecided" and not begun and complete >= REPEATS_TO_DECIDE and complete % 2 == 0
+
+
+def _complete_repeats(plan: Plan, measured: Container[str]) -> int:
+    unfinished = {point.repeat for point in plan.points if point.hash not in measured}
+    return min(unfinished, default=plan.load.repeats)
+
+
+def _is_decided(judged: EvaluatedCell) -> bool:
+    cell = judged.cell
+    if not cell.valid:
+        return not judged.may_become_valid
+    enough = (cell.compared_repeats or 0) >= REPEATS_TO_DECIDE
+    return enough and cell.claims is not None and is_settled(cell.claims.overall, cell.speedup)
+
+
+def is_settled(claimed: Verdict, speedup: Figure | None) -> bool:
+    """Return whether more repeats of a valid comparison would not change what it is good for."""
+    if claimed.is_claim:
+        return True
+    bounds = speedup.interval if speedup else None
+    return bounds is not None and bounds.low >= 1 / WORTH and bounds.high <= WORTH
