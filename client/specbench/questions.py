@@ -19,9 +19,9 @@ from specbench_client.analysis.decision.recommendation import recommend
 from specbench_client.cli import decide as decide_command
 from specbench_client.cli import measure as measure_command
 from specbench_client.cli.compare import compare_cells
-from specbench_client.cli.options import COMMA_SEPARATED
 from specbench_client.cli.run_execution import execute_run
 from specbench_client.cli.run_selection import select_run
+from specbench_client.cli.value_types import COMMA_SEPARATED
 from specbench_client.documents.comparison import Comparison
 from specbench_client.documents.recommendation import Recommendation
 from specbench_client.errors import BadInput

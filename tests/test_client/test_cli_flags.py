@@ -15,7 +15,7 @@ from specbench_api.spec.field_paths import found, steps_of
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_client.cli import cli, exit_code
 from specbench_client.cli.measure import FLAGS_ELSEWHERE, Measurement, base_url, measure, request_headers
-from specbench_client.cli.options import Choice
+from specbench_client.cli.value_types import Choice
 from specbench_client.errors import BadInput
 from specbench_client.measure_flags import FLAGS, SpecFlag, with_flag_names
 from specbench_client.transport.exchange import RESERVED_HEADERS, HttpRequest

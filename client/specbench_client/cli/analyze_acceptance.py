@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specbench_api.outcome.exit_codes import Exit
-from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, Choice, FiniteRange
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
 from specbench_client.cli.output import ResultConsole, print_output, print_report
 from specbench_client.cli.run_selection import select_run
+from specbench_client.cli.value_types import Choice, FiniteRange
 from specbench_client.documents.breakdown import Breakdown
 from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput

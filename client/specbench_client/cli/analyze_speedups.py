@@ -14,10 +14,11 @@ from specbench_client.analysis.curves.axes import AXIS_KINDS
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.curves.draft_lengths import best_draft_lengths
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
-from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, OUTPUT, Choice, output_option
+from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, OUTPUT, output_option
 from specbench_client.cli.output import print_report
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
+from specbench_client.cli.value_types import Choice
 from specbench_client.documents.summary import Cell
 from specbench_client.errors import BadInput, EvidenceInsufficient
 from specbench_client.report.text.curves import (

@@ -15,9 +15,10 @@ from specbench_api.api_model import ApiModel
 from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.workload import Source
 from specbench_client.cli.measure import request_headers
-from specbench_client.cli.options import API_KEY_ENV, FILE, OUTPUT, Choice, Command, several_options
+from specbench_client.cli.options import API_KEY_ENV, FILE, OUTPUT, Command, several_options
 from specbench_client.cli.output import ProgressConsole, print_output
 from specbench_client.cli.streams import echo, echo_document
+from specbench_client.cli.value_types import Choice
 from specbench_client.dataset.diversity import (
     RandomSimilarity,
     SelectionReport,

@@ -19,9 +19,6 @@ from specbench_client.analysis.decision.request import WORTH_PERCENT, Prices, Re
 from specbench_client.cli.options import (
     LATEST,
     OUTPUT_MARKDOWN,
-    POSITIVE,
-    Choice,
-    FiniteRange,
     override_slo,
     read_yaml_file,
     slo_from_options,
@@ -31,6 +28,7 @@ from specbench_client.cli.options import (
 from specbench_client.cli.output import print_report
 from specbench_client.cli.run_selection import select_run
 from specbench_client.cli.streams import echo
+from specbench_client.cli.value_types import POSITIVE, Choice, FiniteRange
 from specbench_client.documents.recommendation import Objective, RecommendationAnswer
 from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import EvidenceInsufficient

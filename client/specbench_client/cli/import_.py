@@ -13,9 +13,10 @@ from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_client.cli.measure import run_name
-from specbench_client.cli.options import RESULTS, SchemaNumber, output_option
+from specbench_client.cli.options import RESULTS, output_option
 from specbench_client.cli.output import print_report
 from specbench_client.cli.streams import echo
+from specbench_client.cli.value_types import SchemaNumber
 from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import PeerReading, PeerResult, PeerResults

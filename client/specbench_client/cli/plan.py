@@ -20,7 +20,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.plan.template_conflicts import amount_of
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.placement import CLIENT_DEFAULTS
-from specbench_client.cli.options import FILE, OUTPUT, SET, FiniteRange, read_spec_file
+from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
 from specbench_client.cli.plan_hours import (
     ASSUME,
     EstimatedRun,
@@ -39,6 +39,7 @@ from specbench_client.cli.validate import (
     plan_warnings,
     print_warnings,
 )
+from specbench_client.cli.value_types import FiniteRange
 from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.drive.prompts import default_slots_problem
 from specbench_client.errors import BadInput

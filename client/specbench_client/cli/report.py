@@ -14,10 +14,11 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
 from specbench_api.spec.slo import PERCENTILES as PERCENTILE_NAMES
 from specbench_api.spec.slo import TERMINAL_STATISTICS, Slo
-from specbench_client.cli.options import LATEST, PERCENTILES, Choice, override_slo, slo_from_options, slo_options
+from specbench_client.cli.options import LATEST, PERCENTILES, override_slo, slo_from_options, slo_options
 from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.run_selection import run_arguments, select_run, shown_path
 from specbench_client.cli.streams import echo, echo_document, echo_json
+from specbench_client.cli.value_types import Choice
 from specbench_client.documents.figure import StatusFigure
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import RunSummary

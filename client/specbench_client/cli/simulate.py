@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from specbench_client.cli.options import Choice
 from specbench_client.cli.streams import echo
+from specbench_client.cli.value_types import Choice
 from specbench_client.simulator import (
     DRAFTER_PROFILES,
     ConfigError,
