@@ -29,7 +29,7 @@ from specbench_client.workload.row_outcomes import check_rows
 from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.source_detection import guess_source
 from specbench_client.workload.sources.agent_traces import recorded_starts
-from specbench_client.workload.sources.published import order_of_choices
+from specbench_client.workload.sources.published_datasets import order_of_choices
 from specbench_client.workload.sources.random_words import WORDS, random_text
 from specbench_client.workload.sources.registry import LOADERS
 from specbench_testing.agent_traces import SESSION, message, otlp, span, user

@@ -7,12 +7,7 @@ from __future__ import annotations
 
 from specbench_api.spec.dataset import CONFIGS, Source
 from specbench_client.workload.row_shapes import own_columns
-from specbench_client.workload.sources import (
-    agent_traces,
-    openai_logs,
-    published,
-    random_words,
-)
+from specbench_client.workload.sources import agent_traces, openai_logs, published_datasets, random_words
 from specbench_client.workload.sources.loader import SourceLoader
 
 
@@ -39,19 +34,19 @@ LOADERS: dict[Source, SourceLoader] = {
     Source.JSONL: JSONL,
     Source.PARQUET: PARQUET,
     Source.CSV: CSV,
-    Source.SPEED_BENCH: published.SPEED_BENCH,
-    Source.SPEC_BENCH: published.SPEC_BENCH,
-    Source.MT_BENCH: published.MT_BENCH,
-    Source.HUMANEVAL: published.HUMANEVAL,
-    Source.GSM8K: published.GSM8K,
-    Source.MATH_500: published.MATH_500,
-    Source.MBPP: published.MBPP,
-    Source.AIME: published.AIME,
-    Source.GPQA: published.GPQA,
-    Source.CNN_DAILYMAIL: published.CNN_DAILYMAIL,
-    Source.SHAREGPT: published.SHAREGPT,
-    Source.INSTRUCTCODER: published.INSTRUCTCODER,
-    Source.EDIT: published.EDIT,
+    Source.SPEED_BENCH: published_datasets.SPEED_BENCH,
+    Source.SPEC_BENCH: published_datasets.SPEC_BENCH,
+    Source.MT_BENCH: published_datasets.MT_BENCH,
+    Source.HUMANEVAL: published_datasets.HUMANEVAL,
+    Source.GSM8K: published_datasets.GSM8K,
+    Source.MATH_500: published_datasets.MATH_500,
+    Source.MBPP: published_datasets.MBPP,
+    Source.AIME: published_datasets.AIME,
+    Source.GPQA: published_datasets.GPQA,
+    Source.CNN_DAILYMAIL: published_datasets.CNN_DAILYMAIL,
+    Source.SHAREGPT: published_datasets.SHAREGPT,
+    Source.INSTRUCTCODER: published_datasets.INSTRUCTCODER,
+    Source.EDIT: published_datasets.EDIT,
     Source.OPENAI_LOGS: openai_logs.LOADER,
     Source.AGENT_TRACES: agent_traces.LOADER,
     Source.MOONCAKE: random_words.MOONCAKE,
