@@ -19,8 +19,8 @@ from typing import Any
 
 import kopf
 
-from specbench_operator.cluster.api import CAMPAIGN, RUN, KubernetesApi, connect
 from specbench_operator.cluster.campaign_observer import CampaignObserver, ParsedRuns
+from specbench_operator.cluster.kubernetes_api import CAMPAIGN, RUN, KubernetesApi, connect
 from specbench_operator.cluster.leader_election import (
     REQUEST_TIMEOUT_S,
     LeaderElection,

@@ -7,8 +7,8 @@
         │   └── Changed      the object changed since it was read: read it again at once
         └── Stop             needs a change by a person: Stalled=True, still reconciled with every resync
 
-Errors of the API server are mapped to these in `cluster.api`, and errors of S3 to StoreFailure in `cluster.s3`.
-Any other exception is a bug: it is logged with its traceback, counted, and retried with backoff.
+Errors of the API server are mapped to these in `cluster.kubernetes_api`, and errors of S3 to StoreFailure in
+`cluster.s3`. Any other exception is a bug: it is logged with its traceback, counted, and retried with backoff.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`cluster.api` against a real API server: preconditions of writes and the mapping of errors."""
+"""`cluster.kubernetes_api` against a real API server: preconditions of writes and the mapping of errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubernetes import client, config
-from specbench_operator.cluster.api import KubernetesApi
+from specbench_operator.cluster.kubernetes_api import KubernetesApi
 from specbench_operator.cluster.parsing import parse_job
 from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed, Retry, Stop

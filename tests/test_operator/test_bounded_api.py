@@ -15,8 +15,8 @@ import pytest
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.cluster.api import ANSWER_BYTES_MAX, CONFIG_MAP, RUN, connect, path_of
 from specbench_operator.cluster.bounded_json import LEVELS_KEPT, LIST_BYTES_AT_ONCE, parse_json, parse_list
+from specbench_operator.cluster.kubernetes_api import ANSWER_BYTES_MAX, CONFIG_MAP, RUN, connect, path_of
 from specbench_operator.cluster.object_cache import ObjectCache
 from specbench_operator.errors import Retry
 from specbench_operator.handlers.list_watch import open_session
@@ -192,7 +192,7 @@ def test_no_connection_of_a_thread_is_discarded(
         def configure(client_configuration: Any) -> None:
             client_configuration.host = url
 
-        monkeypatch.setattr("specbench_operator.cluster.api._config.load_incluster_config", configure)
+        monkeypatch.setattr("specbench_operator.cluster.kubernetes_api._config.load_incluster_config", configure)
         api = connect(30)
         with caplog.at_level(logging.WARNING), ThreadPoolExecutor(THREADS) as pool:
             found = list(pool.map(lambda name: api.get(RUN, "default", str(name)), range(THREADS)))

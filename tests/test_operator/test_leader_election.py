@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from urllib3.connection import HTTPConnection
 
 from specbench_operator.cluster import leader_election
-from specbench_operator.cluster.api import JOB, RUN, KubernetesApi
+from specbench_operator.cluster.kubernetes_api import JOB, RUN, KubernetesApi
 from specbench_operator.cluster.leader_election import (
     LEASE_DURATION_S,
     RENEW_DEADLINE_S,

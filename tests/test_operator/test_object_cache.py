@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN_UID
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
-from specbench_operator.cluster.api import CONFIG_MAP, JOB, POD, RUN, SECRET, Raw, path_of, resource_of, scope_of
+from specbench_operator.cluster.kubernetes_api import (
+    CONFIG_MAP,
+    JOB,
+    POD,
+    RUN,
+    SECRET,
+    Raw,
+    path_of,
+    resource_of,
+    scope_of,
+)
 from specbench_operator.cluster.object_cache import (
     ANSWERS_BYTES_MAX,
     OBJECT_BYTES_MAX,

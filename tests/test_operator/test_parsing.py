@@ -14,7 +14,7 @@ from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionType
 from specbench_api.spec.parsing import parse_run
-from specbench_operator.cluster.api import RUN
+from specbench_operator.cluster.kubernetes_api import RUN
 from specbench_operator.cluster.parsing import (
     leader_worker_set_owners,
     parse_child_object,

@@ -12,7 +12,7 @@ import pytest
 from specbench_api.outcome.exit_codes import Exit
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
-from specbench_operator.cluster.api import WORKLOADS, Forbidden, NotFound, path_of
+from specbench_operator.cluster.kubernetes_api import WORKLOADS, Forbidden, NotFound, path_of
 from specbench_operator.cluster.run_observer import NO_KUEUE, NO_WORKLOAD, queue_wait
 from specbench_operator.errors import OperatorError, Retry
 from specbench_operator.run.decide import decide_run

@@ -14,7 +14,7 @@ import pytest
 
 from specbench_api.fence.model import Fence
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
-from specbench_operator.cluster.api import EVENT, RUN, Forbidden, NotFound
+from specbench_operator.cluster.kubernetes_api import EVENT, RUN, Forbidden, NotFound
 from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.handlers.reconcilers import (

@@ -14,7 +14,7 @@ import pytest
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN
 from specbench_api.plan.names import LABEL_RUN
-from specbench_operator.cluster.api import CAMPAIGN, JOB, POD, RUN, NotFound, Raw
+from specbench_operator.cluster.kubernetes_api import CAMPAIGN, JOB, POD, RUN, NotFound, Raw
 from specbench_operator.cluster.object_cache import ObjectCache, Scope
 from specbench_operator.errors import Retry
 from specbench_operator.handlers.list_watch import (

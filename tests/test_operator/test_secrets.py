@@ -18,7 +18,7 @@ from specbench_api.spec.conditions import ConditionType, EngineReason, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.secrets import LABEL_USE, secret_references, unusable_secrets
-from specbench_operator.cluster.api import SECRET, Forbidden
+from specbench_operator.cluster.kubernetes_api import SECRET, Forbidden
 from specbench_operator.cluster.results import ResultsReader
 from specbench_operator.cluster.secrets import SecretReader
 from specbench_operator.cluster.store_session import StoreError

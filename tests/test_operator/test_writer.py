@@ -12,7 +12,16 @@ import pytest
 
 from specbench_api.spec.conditions import ConditionStatus, GroupState
 from specbench_api.spec.status import GroupStatus, RunStatus
-from specbench_operator.cluster.api import EVENT, EXISTS, JOB, LEADER_WORKER_SET, RUN, TRANSIENT, Forbidden, NotFound
+from specbench_operator.cluster.kubernetes_api import (
+    EVENT,
+    EXISTS,
+    JOB,
+    LEADER_WORKER_SET,
+    RUN,
+    TRANSIENT,
+    Forbidden,
+    NotFound,
+)
 from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed, OperatorError, Retry
 from specbench_operator.run.events import run_events

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from specbench_api.campaign.names import ANNOTATION_COMBINATION, LABEL_CAMPAIGN_UID, LABEL_ROUND
-from specbench_operator.cluster.api import CAMPAIGN, RUN, Raw, Reader
+from specbench_operator.cluster.kubernetes_api import CAMPAIGN, RUN, Raw, Reader
 from specbench_operator.cluster.object_cache import CacheReader
 from specbench_operator.cluster.parsing import controller_uid, whole_number
 from specbench_operator.state.campaign import (

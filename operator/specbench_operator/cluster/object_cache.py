@@ -23,7 +23,7 @@ from pydantic_core import from_json, to_json
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN, LABEL_CAMPAIGN_UID
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
-from specbench_operator.cluster.api import CAMPAIGN, RUN, SECRET, Raw, Reader
+from specbench_operator.cluster.kubernetes_api import CAMPAIGN, RUN, SECRET, Raw, Reader
 from specbench_operator.cluster.parsing import kept_fields
 from specbench_operator.cluster.s3 import KEYS
 

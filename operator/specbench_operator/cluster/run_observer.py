@@ -33,7 +33,7 @@ from specbench_api.spec.placement import PinNode
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.secrets import GATE_USES, secret_references, unusable_secrets
-from specbench_operator.cluster.api import (
+from specbench_operator.cluster.kubernetes_api import (
     CONFIG_MAP,
     EVENT,
     JOB,

@@ -10,7 +10,7 @@ import binascii
 from collections.abc import Iterable, Mapping
 
 from specbench_api.spec.secrets import LABEL_USE, SecretReference, SecretUse, not_usable
-from specbench_operator.cluster.api import SECRET, Forbidden, Raw, Reader
+from specbench_operator.cluster.kubernetes_api import SECRET, Forbidden, Raw, Reader
 from specbench_operator.cluster.s3 import KEYS
 from specbench_operator.cluster.store_session import StoreError
 from specbench_operator.state.run import StoreFailure

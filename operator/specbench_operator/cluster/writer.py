@@ -24,7 +24,7 @@ from typing import Any
 from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel
 from specbench_api.plan.names import LABEL_MANAGED, MANAGER
-from specbench_operator.cluster.api import (
+from specbench_operator.cluster.kubernetes_api import (
     EVENT,
     FIELD_MANAGER,
     JOB,

@@ -23,7 +23,8 @@ import kopf
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN, campaign_in_name
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
-from specbench_operator.cluster.api import (
+from specbench_operator.cluster.bounded_json import parse_json, parse_list
+from specbench_operator.cluster.kubernetes_api import (
     CAMPAIGN,
     CONFIG_MAP,
     JOB,
@@ -38,7 +39,6 @@ from specbench_operator.cluster.api import (
     resource_of,
     scope_of,
 )
-from specbench_operator.cluster.bounded_json import parse_json, parse_list
 from specbench_operator.cluster.object_cache import NotKept, ObjectCache, Scope
 from specbench_operator.cluster.run_observer import CHILD_SELECTOR
 from specbench_operator.errors import OperatorError

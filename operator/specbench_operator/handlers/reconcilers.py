@@ -42,8 +42,8 @@ from specbench_operator.campaign.decide import (
     has_round_finished,
     is_safe_if_outdated,
 )
-from specbench_operator.cluster.api import Forbidden
 from specbench_operator.cluster.campaign_observer import CampaignObserver
+from specbench_operator.cluster.kubernetes_api import Forbidden
 from specbench_operator.cluster.run_observer import RunObserver, is_same_cluster, store_of, with_store_failure
 from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed, OperatorError

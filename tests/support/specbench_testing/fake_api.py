@@ -1,6 +1,6 @@
 """API servers of tests: one in memory, with names, UIDs, resource versions and injected errors, and one over HTTP.
 
-Observers, writers and reconcilers are the real ones and use it like `cluster.api.Api`. The further behaviour of a real
+Observers, writers and reconcilers are the real ones and use it like `KubernetesApi`. The further behaviour of a real
 server is tested in `test_campaign_on_cluster.py`.
 """
 
@@ -19,7 +19,7 @@ from kubernetes import client
 from specbench_api.fence.model import Limits
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import GateStatus
-from specbench_operator.cluster.api import EXISTS, RUN, KubernetesApi
+from specbench_operator.cluster.kubernetes_api import EXISTS, RUN, KubernetesApi
 from specbench_operator.cluster.leader_election import Leadership
 from specbench_operator.cluster.run_observer import RunObserver
 from specbench_operator.cluster.s3 import Listing
