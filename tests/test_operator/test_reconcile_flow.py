@@ -11,7 +11,7 @@ from specbench_api.plan.names import plan_name
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.recommendation import Objective, Recommendation
-from specbench_operator.run.status import GPU_SECONDS_PERIOD_S
+from specbench_operator.run.gpu_seconds import GPU_SECONDS_PERIOD_S
 from specbench_operator.state.objects import ChildKey, ContainerTerminated
 from specbench_operator.state.run import WARNING
 from specbench_testing.cluster_world import AWAY, ClusterWorld, finished, launched

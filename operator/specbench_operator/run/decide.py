@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from specbench_api.errors import InvalidSpec, NotAllowed, Problem
-from specbench_api.fence.model import Limits
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import differing_fields
-from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.conditions import (
-    IN_PROGRESS_PHASES,
-    ConditionStatus,
-    ConditionType,
-    GroupState,
-    Phase,
-    QueueReason,
-)
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase, QueueReason
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.status import TEXT_MAX, Condition, GroupStatus, RunStatus
 from specbench_operator.errors import OperatorError, Stop
@@ -28,6 +19,7 @@ from specbench_operator.render.client_jobs import results_uri, unreadable_files
 from specbench_operator.run.actions import creations, deletions, relaunches, releases, stops
 from specbench_operator.run.events import run_events
 from specbench_operator.run.gate import with_gate
+from specbench_operator.run.gpu_seconds import find_namespace_wait, with_gpu_seconds
 from specbench_operator.run.launches.children import Children, children_of
 from specbench_operator.run.launches.client import judge_ended_client, start_delay
 from specbench_operator.run.launches.group import is_recorded_in_status, stop_and_keep_job
@@ -41,19 +33,18 @@ from specbench_operator.run.status import (
     invalid_conditions,
     tool_conditions,
 )
-from specbench_operator.run.view import NamespaceWait, RunView, build_run_view, secret_problems
+from specbench_operator.run.view import RunView, build_run_view, secret_problems
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import (
     find_condition,
     generation_of,
     join_sentences,
-    list_names,
     read_status,
     replace_conditions,
     tool_values,
 )
 from specbench_operator.state.objects import ChildObject, Job, ObjectRef
-from specbench_operator.state.run import NamespaceRun, RunDecision, RunObservation, StoreFailure, parsed_run
+from specbench_operator.state.run import RunDecision, RunObservation, StoreFailure, parsed_run
 from specbench_operator.state.timestamps import earliest, parse_timestamp
 
 S3_RETRY_S = 15.0
@@ -110,14 +101,14 @@ def _decide_valid_run(
         raise InvalidSpec(problems)
     if run.spec.placement.nodes > 1 and not settings.leader_worker_sets:
         raise InvalidSpec([NO_LEADER_WORKER_SETS])
-    wait = _namespace_wait(run, observed, children, previous, settings)
+    wait = find_namespace_wait(run, observed, children, previous, settings)
     run_view = build_run_view(run, observed, children, previous, settings=settings, now=now)
     run_view = replace(run_view, namespace_wait=wait)
     check_adopted_results(run_view)
     state = state_of(run_view)
     actions = (relaunches(run_view), stops(run_view), deletions(run_view))
     apply = creations(run_view, state)  # raises InvalidSpec for a plan that is too large for a ConfigMap
-    status = build_run_status(run_view, state)
+    status = with_gpu_seconds(build_run_status(run_view, state), run_view)
     requeue_after_s = _requeue_after_s(run_view, state)
     relaunch, stop, delete = actions
     return RunDecision(
@@ -156,64 +147,6 @@ def _requeue_after_s(run_view: RunView, state: RunState) -> float | None:
     blocked = run_view.children.leftovers or (run_view.holds_gpus and (view is None or view.next_launch is not None))
     by_release = RELEASE_POLL_S if blocked and state.phase is not Phase.SUSPENDED else None
     return earliest(by_launch, by_store, by_release)
-
-
-# Limits of the fence that concern all runs of a namespace: a run that exceeds one waits until others end.
-#
-# Runs in progress are never stopped by a limit; it only decides which run may begin. Waiting runs begin in the order of
-# their creation. A run that could not begin anyway, because its store cannot be read for example, does not keep its
-# turn: otherwise one wrong name would stop its namespace. Runs that are resumed or corrected together do not observe
-# each other as in progress yet; `handlers.reconcilers` remembers those that just began.
-
-_STARTABLE_PHASES = (Phase.PENDING, Phase.SUSPENDED, "")
-_WAITING_FOR_RUNS = "WaitingForRuns"
-_KEEPS_ITS_TURN = ("", str(Phase.PENDING), str(Phase.SUSPENDED), "WaitingForS3", _WAITING_FOR_RUNS)
-"""Reasons of a run that begins as soon as it may."""
-
-
-def _limit_wait(run: SpecBenchRun, created: str, runs: Iterable[NamespaceRun], limits: Limits) -> NamespaceWait | None:
-    """Why a run that is not in progress must wait; None if it may begin.
-
-    `created`: its creationTimestamp. `runs`: all runs of its namespace.
-    """
-    others = [other for other in runs if other.uid != run.metadata.uid]
-    used_hours = sum(each.gpu_seconds for each in runs) / SECONDS_AN_HOUR
-    if run.spec.placement.engine_devices and 0 < limits.gpu_hours <= used_hours:
-        message = (
-            f"the runs of this namespace have used {used_hours:.1f} GPU-hours, and this cluster allows"
-            f" {limits.gpu_hours:g}: delete finished runs (their results stay), or ask the administrator to raise"
-            " fence.limits.gpuHours"
-        )
-        return NamespaceWait("WaitingForGpuHours", message, frozenset())
-    ahead = sorted(other.name for other in others if _is_ahead(other, (created, run.metadata.name)))
-    if not 0 < limits.runs <= len(ahead):
-        return None
-    message = (
-        f"this cluster allows {limits.runs} runs of a namespace at a time, and {list_names(ahead)} come first:"
-        " this run starts when one of them ends or is suspended"
-    )
-    return NamespaceWait(_WAITING_FOR_RUNS, message, frozenset(ahead))
-
-
-def _is_ahead(other: NamespaceRun, own: tuple[str, str]) -> bool:
-    """Whether the other run is in progress, or waits for longer."""
-    if other.ended:
-        return False
-    if other.phase in IN_PROGRESS_PHASES:
-        return True
-    startable = other.phase in _STARTABLE_PHASES and other.reason in _KEEPS_ITS_TURN
-    return startable and not (other.suspended or other.deleting) and (other.created, other.name) < own
-
-
-def _namespace_wait(
-    run: SpecBenchRun, observed: RunObservation, children: Children, previous: RunStatus, settings: OperatorSettings
-) -> NamespaceWait | None:
-    """Why the run must not begin yet; None if it may, or if it is in progress."""
-    jobs = (*children.engines, *children.clients)
-    if previous.phase in IN_PROGRESS_PHASES or any(not (job.stopping_or_ended or job.deleting) for job in jobs):
-        return None
-    created = str(observed.resource["metadata"].get("creationTimestamp", ""))
-    return _limit_wait(run, created, observed.namespace_runs, settings.limits)
 
 
 # The phase of a run that is valid, with its reason and message.

@@ -11,7 +11,6 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.launch.launcher import is_pinned
 from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.outcome.status_document import clip, stored_bytes
-from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.conditions import (
     ConditionStatus,
     ConditionType,
@@ -46,8 +45,7 @@ from specbench_operator.state.conditions import (
     with_transition_times,
     yes,
 )
-from specbench_operator.state.objects import Pod
-from specbench_operator.state.timestamps import format_timestamp, parse_timestamp
+from specbench_operator.state.timestamps import format_timestamp
 
 TERMINAL_PHASES = (Phase.SUCCEEDED, Phase.FAILED)
 STALLED_PHASES = (Phase.FAILED, Phase.INVALID)
@@ -75,7 +73,7 @@ def build_run_status(run_view: RunView, state: RunState) -> RunStatus:
     results = run_view.results if state.phase is Phase.SUCCEEDED else None
     counts = _counts(run_view, results.points_invalid if results else 0)
     conditions = conditions_of(run_view, state)
-    status = RunStatus(
+    return RunStatus(
         observed_generation=run_view.run.metadata.generation,
         phase=state.phase,
         conditions=conditions,
@@ -89,7 +87,6 @@ def build_run_status(run_view: RunView, state: RunState) -> RunStatus:
         results=_results(run_view, state),
         **{name: getattr(results, name) for name in MeasuredResults.model_fields if results},
     )
-    return with_gpu_seconds(status, run_view)
 
 
 def _counts(run_view: RunView, invalid: int) -> PointCounts:
@@ -331,48 +328,6 @@ def _problems(run_view: RunView, state: RunState, rows: dict[ConditionType, Cond
     for kind in (ConditionType.RESULTS_STORED, ConditionType.TRUSTWORTHY):
         if rows[kind].status is ConditionStatus.FALSE:
             yield rows[kind].reason
-
-
-GPU_SECONDS_PERIOD_S = 60
-"""Minimum time between two writes of status that change nothing but the GPU-seconds, in seconds.
-
-Each write triggers every watcher of the run.
-"""
-
-
-def with_gpu_seconds(status: RunStatus, run_view: RunView) -> RunStatus:
-    """The status with the GPU-seconds added up to now, if that is worth a write.
-
-    A pod holds its GPUs from being scheduled until its container ends or the pod is deleted. Status contains the sum
-    and the time until which it counts. Each reconciliation adds what follows that time, so reconciliations may be
-    lost, repeated or late. Times are truncated to whole seconds like those in status, otherwise fractions would count
-    twice.
-
-    Error: a pod that disappears between two reconciliations is not counted after the last written time. The sum is then
-    too small, by at most GPU_SECONDS_PERIOD_S per launch and usually by a second or two.
-    """
-    gpus, previous = run_view.run.spec.placement.devices, run_view.previous
-    since, until = parse_timestamp(previous.gpu_seconds_until), run_view.now.replace(microsecond=0)
-    unchanged = status.model_copy(
-        update={"gpu_seconds_held": previous.gpu_seconds_held, "gpu_seconds_until": previous.gpu_seconds_until}
-    )
-    pods = [pod for pod in run_view.children.pods if pod.key.role == ROLE_ENGINE]
-    added = gpus * sum(_held_seconds(pod, since, until) for pod in pods)
-    stale = since is None or (until - since).total_seconds() >= GPU_SECONDS_PERIOD_S
-    # The previous status was shortened before it was written, so it is compared with the shortened new one.
-    if added <= 0 or (not stale and fit_to_size(unchanged) == previous):
-        return unchanged
-    held = round(previous.gpu_seconds_held + added, 1)
-    return unchanged.model_copy(update={"gpu_seconds_held": held, "gpu_seconds_until": format_timestamp(until)})
-
-
-def _held_seconds(pod: Pod, since: datetime | None, until: datetime) -> float:
-    if pod.scheduled_at is None:
-        return 0
-    finished = pod.terminated.finished_at if pod.terminated and not pod.restarts else None
-    end = finished or (until if pod.alive else pod.scheduled_at)
-    begin = pod.scheduled_at if since is None else max(pod.scheduled_at, since)
-    return max((min(end, until) - begin).total_seconds(), 0)
 
 
 # The size of a status is limited to less than 100 kB, even with 1,000 points or 512 launches.

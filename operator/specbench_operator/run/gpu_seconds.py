@@ -1,0 +1,120 @@
+"""GPU-seconds that a run has held, and the limits of its namespace on GPU-hours and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from specbench_api.fence.model import Limits
+from specbench_api.plan.estimate import SECONDS_AN_HOUR
+from specbench_api.plan.names import ROLE_ENGINE
+from specbench_api.spec.conditions import IN_PROGRESS_PHASES, Phase
+from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.status import RunStatus
+from specbench_operator.run.launches.children import Children
+from specbench_operator.run.status import fit_to_size
+from specbench_operator.run.view import NamespaceWait, RunView
+from specbench_operator.settings import OperatorSettings
+from specbench_operator.state.conditions import list_names
+from specbench_operator.state.objects import Pod
+from specbench_operator.state.run import NamespaceRun, RunObservation
+from specbench_operator.state.timestamps import format_timestamp, parse_timestamp
+
+GPU_SECONDS_PERIOD_S = 60
+"""Minimum time between two writes of status that change nothing but the GPU-seconds, in seconds.
+
+Each write triggers every watcher of the run.
+"""
+
+
+def with_gpu_seconds(status: RunStatus, run_view: RunView) -> RunStatus:
+    """The status with the GPU-seconds added up to now, if that is worth a write.
+
+    A pod holds its GPUs from being scheduled until its container ends or the pod is deleted. Status contains the sum
+    and the time until which it counts. Each reconciliation adds what follows that time, so reconciliations may be
+    lost, repeated or late. Times are truncated to whole seconds like those in status, otherwise fractions would count
+    twice.
+
+    Error: a pod that disappears between two reconciliations is not counted after the last written time. The sum is then
+    too small, by at most GPU_SECONDS_PERIOD_S per launch and usually by a second or two.
+    """
+    gpus, previous = run_view.run.spec.placement.devices, run_view.previous
+    since, until = parse_timestamp(previous.gpu_seconds_until), run_view.now.replace(microsecond=0)
+    unchanged = status.model_copy(
+        update={"gpu_seconds_held": previous.gpu_seconds_held, "gpu_seconds_until": previous.gpu_seconds_until}
+    )
+    pods = [pod for pod in run_view.children.pods if pod.key.role == ROLE_ENGINE]
+    added = gpus * sum(_held_seconds(pod, since, until) for pod in pods)
+    stale = since is None or (until - since).total_seconds() >= GPU_SECONDS_PERIOD_S
+    # The previous status was shortened before it was written, so it is compared with the shortened new one.
+    if added <= 0 or (not stale and fit_to_size(unchanged) == previous):
+        return unchanged
+    held = round(previous.gpu_seconds_held + added, 1)
+    return unchanged.model_copy(update={"gpu_seconds_held": held, "gpu_seconds_until": format_timestamp(until)})
+
+
+def _held_seconds(pod: Pod, since: datetime | None, until: datetime) -> float:
+    if pod.scheduled_at is None:
+        return 0
+    finished = pod.terminated.finished_at if pod.terminated and not pod.restarts else None
+    end = finished or (until if pod.alive else pod.scheduled_at)
+    begin = pod.scheduled_at if since is None else max(pod.scheduled_at, since)
+    return max((min(end, until) - begin).total_seconds(), 0)
+
+
+# Limits of the fence that concern all runs of a namespace: a run that exceeds one waits until others end.
+#
+# Runs in progress are never stopped by a limit; it only decides which run may begin. Waiting runs begin in the order of
+# their creation. A run that could not begin anyway, because its store cannot be read for example, does not keep its
+# turn: otherwise one wrong name would stop its namespace. Runs that are resumed or corrected together do not observe
+# each other as in progress yet; `handlers.reconcilers` remembers those that just began.
+
+_STARTABLE_PHASES = (Phase.PENDING, Phase.SUSPENDED, "")
+_WAITING_FOR_RUNS = "WaitingForRuns"
+_KEEPS_ITS_TURN = ("", str(Phase.PENDING), str(Phase.SUSPENDED), "WaitingForS3", _WAITING_FOR_RUNS)
+"""Reasons of a run that begins as soon as it may."""
+
+
+def _limit_wait(run: SpecBenchRun, created: str, runs: Iterable[NamespaceRun], limits: Limits) -> NamespaceWait | None:
+    """Why a run that is not in progress must wait; None if it may begin.
+
+    `created`: its creationTimestamp. `runs`: all runs of its namespace.
+    """
+    others = [other for other in runs if other.uid != run.metadata.uid]
+    used_hours = sum(each.gpu_seconds for each in runs) / SECONDS_AN_HOUR
+    if run.spec.placement.engine_devices and 0 < limits.gpu_hours <= used_hours:
+        message = (
+            f"the runs of this namespace have used {used_hours:.1f} GPU-hours, and this cluster allows"
+            f" {limits.gpu_hours:g}: delete finished runs (their results stay), or ask the administrator to raise"
+            " fence.limits.gpuHours"
+        )
+        return NamespaceWait("WaitingForGpuHours", message, frozenset())
+    ahead = sorted(other.name for other in others if _is_ahead(other, (created, run.metadata.name)))
+    if not 0 < limits.runs <= len(ahead):
+        return None
+    message = (
+        f"this cluster allows {limits.runs} runs of a namespace at a time, and {list_names(ahead)} come first:"
+        " this run starts when one of them ends or is suspended"
+    )
+    return NamespaceWait(_WAITING_FOR_RUNS, message, frozenset(ahead))
+
+
+def _is_ahead(other: NamespaceRun, own: tuple[str, str]) -> bool:
+    """Whether the other run is in progress, or waits for longer."""
+    if other.ended:
+        return False
+    if other.phase in IN_PROGRESS_PHASES:
+        return True
+    startable = other.phase in _STARTABLE_PHASES and other.reason in _KEEPS_ITS_TURN
+    return startable and not (other.suspended or other.deleting) and (other.created, other.name) < own
+
+
+def find_namespace_wait(
+    run: SpecBenchRun, observed: RunObservation, children: Children, previous: RunStatus, settings: OperatorSettings
+) -> NamespaceWait | None:
+    """Why the run must not begin yet; None if it may, or if it is in progress."""
+    jobs = (*children.engines, *children.clients)
+    if previous.phase in IN_PROGRESS_PHASES or any(not (job.stopping_or_ended or job.deleting) for job in jobs):
+        return None
+    created = str(observed.resource["metadata"].get("creationTimestamp", ""))
+    return _limit_wait(run, created, observed.namespace_runs, settings.limits)
