@@ -17,7 +17,7 @@ from specbench_api.plan.expansion import expand, restore
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import GROUPS_MAX, POINTS_MAX
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignStatus
-from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
+from specbench_api.spec.conditions import ENGINE_FAULTS, ConditionStatus, ConditionType, GroupState, Phase
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.results import S3
@@ -28,7 +28,6 @@ from specbench_operator.errors import Retry, Stop
 from specbench_operator.render.client_jobs import results_uri
 from specbench_operator.run import status as run_status
 from specbench_operator.run.decide import status_after_error
-from specbench_operator.run.launches.group import ENGINE_FAULTS
 from specbench_operator.run.status import SHORT_REASON, STATUS_BYTES_MAX, fit_to_size, json_size
 from specbench_operator.state.objects import ObjectRef
 from specbench_testing.campaign_world import CampaignWorld

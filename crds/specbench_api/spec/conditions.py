@@ -87,6 +87,18 @@ class EngineReason(StrEnum):
     PREEMPTED = "Preempted"
 
 
+ENGINE_FAULTS = (
+    EngineReason.IMAGE_PULL_FAILED,
+    EngineReason.CONFIG_ERROR,
+    EngineReason.OOM_KILLED,
+    EngineReason.CRASHED,
+    EngineReason.NEVER_READY,
+    EngineReason.FIRST_REQUEST_FAILED,
+    EngineReason.REQUESTS_FAILED,
+)
+"""Reasons that a later launch of the same arm would fail with again. Unschedulable is not one: clusters change."""
+
+
 class QueueReason(StrEnum):
     """Whether and why a run waits in its queue."""
 

@@ -341,7 +341,7 @@ STATUS_BYTES_MAX = 96_000
 """Maximum size of the status; the rest of the object and its managed fields are not included."""
 SHORT_MESSAGE = 128
 SHORT_REASON = 20
-"""At least as long as any reason that decides whether an arm is launched again (`group.ENGINE_FAULTS`)."""
+"""At least as long as any reason that decides whether an arm is launched again (`conditions.ENGINE_FAULTS`)."""
 
 
 def fit_to_size(status: RunStatus) -> RunStatus:

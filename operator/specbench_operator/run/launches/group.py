@@ -18,7 +18,7 @@ from datetime import datetime
 
 from specbench_api.launch.launcher import LAUNCHES_MAX
 from specbench_api.plan.plan import EngineGroup
-from specbench_api.spec.conditions import EngineReason, GroupState
+from specbench_api.spec.conditions import ENGINE_FAULTS, EngineReason, GroupState
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.status import TEXT_MAX, GroupStatus
 from specbench_operator.run.launches.children import Children
@@ -42,17 +42,6 @@ from specbench_operator.run.launches.launch_state import (
 from specbench_operator.state.objects import FailureScope, Job, LaunchVerdict
 from specbench_operator.state.run import StopJob, StoredResults
 from specbench_operator.state.timestamps import earliest, format_timestamp
-
-ENGINE_FAULTS = (
-    EngineReason.IMAGE_PULL_FAILED,
-    EngineReason.CONFIG_ERROR,
-    EngineReason.OOM_KILLED,
-    EngineReason.CRASHED,
-    EngineReason.NEVER_READY,
-    EngineReason.FIRST_REQUEST_FAILED,
-    EngineReason.REQUESTS_FAILED,
-)
-"""Reasons that a later launch of the same arm would fail with again. Unschedulable is not one: clusters change."""
 
 
 @dataclass(frozen=True)
