@@ -27,7 +27,7 @@ from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.record import AcceptanceSource, Record, RecordPhase
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.html import breakable, coded, load_text, render_html
-from specbench_client.report.plots.figures import SPEEDUP, draw_figures
+from specbench_client.report.plots.charts import SPEEDUP, draw_figures
 from specbench_client.report.text.findings import continue_run, measure_again
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore

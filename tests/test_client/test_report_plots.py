@@ -22,8 +22,8 @@ from specbench_client.documents.curves import ArmCrossover, Crossover, Crossover
 from specbench_client.documents.figure import Figure, FigureInterval, StatusFigure
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary, Trend
 from specbench_client.report.html import render_html
-from specbench_client.report.plots import figures
-from specbench_client.report.plots.figures import FIGURES, draw_figures
+from specbench_client.report.plots import charts
+from specbench_client.report.plots.charts import FIGURES, draw_figures
 from specbench_client.report.plots.style import (
     HOLLOW,
     LIGHT,
@@ -125,7 +125,7 @@ def test_missing_or_non_finite_figure_leaves_a_gap(missing: Figure | None) -> No
 
 
 def test_speedup_shows_values_and_intervals_of_the_summary() -> None:
-    (axes,) = panels(drawn(figures.speedup, plain()))
+    (axes,) = panels(drawn(charts.speedup, plain()))
     assert [each.get_text() for each in axes.get_xticklabels()] == ["1", "2"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("concurrency", "speed-up (1 = baseline)")
     for arm in ("ngram", "suffix"):
@@ -140,7 +140,7 @@ def test_speedup_shows_values_and_intervals_of_the_summary() -> None:
 
 
 def test_invalid_cells_are_hollow() -> None:
-    (axes,) = panels(drawn(figures.speedup, invalid(plain())))
+    (axes,) = panels(drawn(charts.speedup, invalid(plain())))
     assert hollow(axes) == 4
 
 
@@ -165,7 +165,7 @@ def test_load_at_which_a_speedup_falls_to_1_is_marked(
     found: ArmCrossover, at: float | None, bar: list[float] | None
 ) -> None:
     summary = many_cells(plain(), arms=2, loads=3)
-    drawing = drawn(figures.speedup, summary.model_copy(update={"crossovers": [found]}))
+    drawing = drawn(charts.speedup, summary.model_copy(update={"crossovers": [found]}))
     on_the_line = [each for each in panels(drawing)[0].lines if set(np.asarray(each.get_ydata())) == {1.0}]
     places = [[float(x) for x in np.asarray(each.get_xdata())] for each in on_the_line[1:]]
     assert places == ([] if at is None else [pytest.approx(bar), pytest.approx([at])])
@@ -173,7 +173,7 @@ def test_load_at_which_a_speedup_falls_to_1_is_marked(
 
 
 def test_throughput_is_drawn_against_the_speed_of_a_user() -> None:
-    (axes,) = panels(drawn(figures.throughput, plain()))
+    (axes,) = panels(drawn(charts.throughput, plain()))
     assert "of the engine" in axes.get_ylabel()
     for label, arm in (("baseline", "none"), ("ngram", "ngram")):
         cells = of_arm(plain(), arm)
@@ -183,13 +183,13 @@ def test_throughput_is_drawn_against_the_speed_of_a_user() -> None:
         cell.model_copy(update={"figures": {**cell.figures, "output_tps_per_gpu": figure(7.0)}})
         for cell in plain().cells
     ]
-    (axes,) = panels(drawn(figures.throughput, with_cells(plain(), per_gpu)))
+    (axes,) = panels(drawn(charts.throughput, with_cells(plain(), per_gpu)))
     assert "of a GPU" in axes.get_ylabel()
     assert values(axes, "ngram") == [7.0, 7.0]
 
 
 def test_joint_acceptance_is_the_product_of_the_conditional() -> None:
-    drawing = drawn(figures.acceptance_by_position, plain())
+    drawing = drawn(charts.acceptance_by_position, plain())
     assert [title.rpartition(", ")[2] for title in titles(drawing)] == ["at concurrency 1"] * 2
     conditional, joint = panels(drawing)
     assert [each.get_text() for each in conditional.get_xticklabels()] == ["1", "2", "3"]
@@ -198,7 +198,7 @@ def test_joint_acceptance_is_the_product_of_the_conditional() -> None:
 
 
 def test_acceptance_has_a_row_per_category_and_one_for_all() -> None:
-    (axes,) = panels(drawn(figures.acceptance_by_category, plain()))
+    (axes,) = panels(drawn(charts.acceptance_by_category, plain()))
     assert [each.get_text() for each in axes.get_yticklabels()] == ["chat", "code", "all"]
     cell = of_arm(plain(), "ngram")[0]
     found = [cell.by_category["chat"], cell.by_category["code"], cell.figures]
@@ -208,9 +208,9 @@ def test_acceptance_has_a_row_per_category_and_one_for_all() -> None:
 
 def test_latency_has_a_panel_for_each_figure_and_percentile() -> None:
     """A 99th percentile of too few requests is missing, and has no panel."""
-    assert titles(drawn(figures.latency, plain())) == ["TTFT p50", "TPOT p50", "E2E p50"]
+    assert titles(drawn(charts.latency, plain())) == ["TTFT p50", "TPOT p50", "E2E p50"]
     many = run_of_world(replace(WORLD, prompts=40))
-    drawing = drawn(figures.latency, many)
+    drawing = drawn(charts.latency, many)
     assert titles(drawing) == [f"{name} {percent}" for name in ("TTFT", "TPOT", "E2E") for percent in ("p50", "p99")]
     for axes, name in zip(panels(drawing), ("ttft_ms_p50", "ttft_ms_p99", "tpot_ms_p50"), strict=False):
         assert values(axes, "baseline") == [cell.figures[name].value for cell in of_arm(many, "none")]
@@ -218,7 +218,7 @@ def test_latency_has_a_panel_for_each_figure_and_percentile() -> None:
         assert axes.get_ylim()[1] > axes.dataLim.ymax
         assert axes.get_ylabel() == "ms"
     unstreamed = without(many, "ttft_ms_p50", "ttft_ms_p99", "tpot_ms_p50", "tpot_ms_p99")
-    assert titles(drawn(figures.latency, unstreamed)) == ["E2E p50", "E2E p99"]
+    assert titles(drawn(charts.latency, unstreamed)) == ["E2E p50", "E2E p99"]
 
 
 def environment(arm: str, tokens: int | None, weights: int | None = None, lost: float | None = None) -> ArmEnvironment:
@@ -229,7 +229,7 @@ def environment(arm: str, tokens: int | None, weights: int | None = None, lost: 
 
 def test_memory_has_a_bar_for_each_engine_and_cost_a_line_for_each_arm() -> None:
     engines = [environment("none", 1000), environment("ngram", 800, 3 << 29, 0.2), environment("suffix", None)]
-    drawing = drawn(figures.memory_and_cost, plain().model_copy(update={"arm_environments": engines}))
+    drawing = drawn(charts.memory_and_cost, plain().model_copy(update={"arm_environments": engines}))
     memory, cost = panels(drawing)
     assert [each.get_width() for each in memory.patches] == [1000, 800]  # type: ignore[attr-defined]
     assert [each.get_text() for each in memory.texts] == ["1,000", "800 (-20.0%), drafter 1.50 GiB"]
@@ -239,17 +239,17 @@ def test_memory_has_a_bar_for_each_engine_and_cost_a_line_for_each_arm() -> None
     assert reach(cost, "ngram") == [
         pytest.approx((1 - each.interval.high, 1 - each.interval.low)) for each in saved if each.interval
     ]
-    assert titles(drawn(figures.memory_and_cost, plain())) == [titles(drawing)[1]]
+    assert titles(drawn(charts.memory_and_cost, plain())) == [titles(drawing)[1]]
     alone = without_baseline(plain()).model_copy(update={"arm_environments": engines})
     cells = [cell.model_copy(update={"end_to_end": None}) for cell in alone.cells]
-    assert titles(drawn(figures.memory_and_cost, with_cells(alone, cells))) == [titles(drawing)[0]]
+    assert titles(drawn(charts.memory_and_cost, with_cells(alone, cells))) == [titles(drawing)[0]]
 
 
 def test_soak_test_shows_the_fitted_line_with_the_interval_of_its_change() -> None:
     change = figure(-0.5, -0.6, -0.4)
     trend = Trend(name=StatusFigure.ACCEPTANCE_LENGTH, start=2.0, end=1.0, change=change, hours=0.5)
     cell = of_arm(plain(), "ngram")[0].model_copy(update={"trends": [trend]})
-    (axes,) = panels(drawn(figures.acceptance_over_time, with_cells(plain(), [cell])))
+    (axes,) = panels(drawn(charts.acceptance_over_time, with_cells(plain(), [cell])))
     assert (values(axes, "ngram", "x"), values(axes, "ngram")) == ([0.0, 30.0], [2.0, 1.0])
     assert reach(axes, "ngram") == [pytest.approx((0.8, 1.2))]
 
@@ -261,7 +261,7 @@ def test_only_figures_with_data_are_drawn() -> None:
     assert draw_figures(run_of_world(WORLD, Corruptions(measured=lambda _: False))) == {}
     nothing_compared = [cell.model_copy(update={"end_to_end": None}) for cell in without_baseline(plain()).cells]
     assert [title for title in every if title not in draw_figures(with_cells(plain(), nothing_compared))] == [
-        figures.SPEEDUP,
+        charts.SPEEDUP,
         "Memory and cost",
     ]
     unknown = without(plain(), *(name for cell in plain().cells for name in cell.figures if "accept" in name))
@@ -271,15 +271,15 @@ def test_only_figures_with_data_are_drawn() -> None:
 def test_each_workload_has_its_own_panel() -> None:
     two = [cell.model_copy(update={"workload": name}) for name in ("one", "two") for cell in plain().cells]
     summary = with_cells(plain(), two)
-    assert titles(drawn(figures.speedup, summary)) == ["one", "two"]
-    assert titles(drawn(figures.acceptance_by_category, summary)) == ["one, at concurrency 1", "two, at concurrency 1"]
-    assert titles(drawn(figures.latency, summary))[:2] == ["TTFT p50, one", "TTFT p50, two"]
+    assert titles(drawn(charts.speedup, summary)) == ["one", "two"]
+    assert titles(drawn(charts.acceptance_by_category, summary)) == ["one, at concurrency 1", "two, at concurrency 1"]
+    assert titles(drawn(charts.latency, summary))[:2] == ["TTFT p50, one", "TTFT p50, two"]
 
 
 def test_open_loop_has_the_rate_as_axis() -> None:
     rates = {1: Level(rate=0.5), 2: Level(rate=4)}
     cells = [cell.model_copy(update={"level": rates[cell.level.concurrency or 0]}) for cell in plain().cells]
-    (axes,) = panels(drawn(figures.speedup, with_cells(plain(), cells)))
+    (axes,) = panels(drawn(charts.speedup, with_cells(plain(), cells)))
     assert axes.get_xlabel() == "conversations a second"
     assert [each.get_text() for each in axes.get_xticklabels()] == ["0.5/s", "4/s"]
 
@@ -301,7 +301,7 @@ def test_simulated_results_are_marked() -> None:
 def test_names_are_neither_formulas_nor_markup() -> None:
     hostile = many_cells(plain(), arms=1, loads=2, name=lambda _: "$a_b$ <b>&\u202e")
     title = 'speed "<b>"'
-    text = svg(title, drawn(figures.speedup, hostile))
+    text = svg(title, drawn(charts.speedup, hostile))
     assert r"$a_b$ &lt;b&gt;&amp;\u202e" in text
     assert "<b>" not in text
     assert 'aria-label="speed &quot;&lt;b&gt;&quot;: ' in text
@@ -309,7 +309,7 @@ def test_names_are_neither_formulas_nor_markup() -> None:
 
 
 def test_svg_has_a_description_and_only_the_colours_of_the_page() -> None:
-    text = svg(figures.SPEEDUP, drawn(figures.speedup, plain()))
+    text = svg(charts.SPEEDUP, drawn(charts.speedup, plain()))
     first, last = (cell.speedup.value for cell in of_arm(plain(), "ngram") if cell.speedup)
     assert text.startswith('<svg role="img" aria-label="')
     assert f"ngram {first:.4g} to {last:.4g}" in text
@@ -318,7 +318,7 @@ def test_svg_has_a_description_and_only_the_colours_of_the_page() -> None:
 
 @pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG\r\n"), ("svg", b"<?xml")])
 def test_picture_is_the_same_each_time_it_is_written(kind: str, start: bytes) -> None:
-    drawing = drawn(figures.speedup, plain())
+    drawing = drawn(charts.speedup, plain())
     data = picture("title", drawing, kind)
     assert data.startswith(start)
     assert picture("title", drawing, kind) == data

@@ -24,7 +24,7 @@ from specbench_client.documents.figure import too_few_requests
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.html import render_html
-from specbench_client.report.plots import figures as plots
+from specbench_client.report.plots import charts as plots
 from specbench_client.report.renderers import rich_table
 from specbench_client.report.results_csv import csv
 from specbench_client.report.text.results_table import cells_table

@@ -194,7 +194,7 @@ def _analyze(run: Run, given: Slo | None, *, keep_slo: bool, store: bool) -> Run
 
 def _rendered(plan: Plan, summary: RunSummary, output: str, statistics: Sequence[str]) -> bytes:
     if output == "png":
-        from specbench_client.report.plots.figures import speedup_png  # noqa: PLC0415  matplotlib takes seconds to import
+        from specbench_client.report.plots.charts import speedup_png  # noqa: PLC0415  matplotlib takes seconds to import
 
         return speedup_png(summary)
     if output == "json":

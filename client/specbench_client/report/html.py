@@ -18,7 +18,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.load import Arrival, Load
 from specbench_client.documents.finding import list_faults
 from specbench_client.documents.summary import ArrivalPattern, RunSummary
-from specbench_client.report.plots.figures import SPEEDUP, draw_figures
+from specbench_client.report.plots.charts import SPEEDUP, draw_figures
 from specbench_client.report.plots.style import DARK, GREY_DARK, GREY_LIGHT, LIGHT, Drawing, svg
 from specbench_client.report.text.applicability import dataset_text
 from specbench_client.report.text.breakdown import reuse_lines

@@ -160,7 +160,7 @@ class Run(StoredResult):
 
         A notebook displays it. Raises BadInput if there is no such plot, or no data for it.
         """
-        from specbench_client.report.plots.figures import FIGURES, draw_figures  # noqa: PLC0415  matplotlib takes seconds to import
+        from specbench_client.report.plots.charts import FIGURES, draw_figures  # noqa: PLC0415  matplotlib takes seconds to import
 
         named = next((each for each in FIGURES if title.lower() in each.lower()), None)
         if named is None:

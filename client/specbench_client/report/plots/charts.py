@@ -1,6 +1,6 @@
-"""The figures of a run's report: one function each, which draws from the summary alone.
+"""The charts of a run's report: one function each, which draws from the summary alone.
 
-The page can therefore be made again from `summary.json`. A figure of a value that the summary lacks starts there: add
+The page can therefore be made again from `summary.json`. A chart of a value that the summary lacks starts there: add
 the field in `documents.summary` and compute it in `analysis.summary`. A gap in a line is a missing value,
 and a hollow mark is a cell that a check made invalid.
 """
