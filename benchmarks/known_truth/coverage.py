@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from known_truth.experiment import Experiment
-from specbench_client.analysis.estimates.figures import SampleRows, percentile_figures, ratio_figures
+from specbench_client.analysis.estimates.cell_figures import SampleRows, percentile_figures, ratio_figures
 from specbench_client.analysis.estimates.speedups import SPEEDUP, SPEEDUPS, TPOT_SPEEDUP, paired_speedup
 from specbench_client.analysis.explanation.factors import explain_speedup
 from specbench_client.analysis.explanation.traffic_mix import project_mix

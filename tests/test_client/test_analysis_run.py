@@ -12,7 +12,7 @@ import pytest
 from specbench_api.outcome.provenance import FactName
 from specbench_api.plan.plan import Point
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.estimates.figures import SampleRows, figures_of, limited_interval
+from specbench_client.analysis.estimates.cell_figures import SampleRows, figures_of, limited_interval
 from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import SHOWN_FACTS, arm_environments, summarise_run

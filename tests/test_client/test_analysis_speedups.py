@@ -18,7 +18,7 @@ from known_truth.experiment import CATEGORIES, Experiment
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Level
 from specbench_client.analysis.breakdown.breakdown import BreakdownClass, PlacedSteps, StepPlaces, breakdown_by_place
-from specbench_client.analysis.estimates.figures import SampleRows, ratio_figures
+from specbench_client.analysis.estimates.cell_figures import SampleRows, ratio_figures
 from specbench_client.analysis.estimates.speedups import (
     E2E_SPEEDUP,
     SPEEDUP,

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import SUMMARY, run_root
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.estimates.figures import goodput_of
+from specbench_client.analysis.estimates.cell_figures import goodput_of
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.cli import exit_code
 from specbench_client.documents.summary import RunSummary

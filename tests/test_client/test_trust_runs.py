@@ -17,7 +17,7 @@ import pytest
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_api.plan.plan import Arm, EngineGroup, Point
 from specbench_api.spec.engine import DialectName, Endpoint
-from specbench_client.analysis.estimates.figures import SampleRows, figures_of, with_counted_acceptance
+from specbench_client.analysis.estimates.cell_figures import SampleRows, figures_of, with_counted_acceptance
 from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.finding import Severity

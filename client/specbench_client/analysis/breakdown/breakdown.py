@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_client.analysis.estimates.figures import (
+from specbench_client.analysis.estimates.cell_figures import (
     SampleRows,
     figure_interval,
     limited_interval,

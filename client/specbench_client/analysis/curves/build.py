@@ -12,7 +12,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
 from specbench_client.analysis.curves.axes import AXIS_KINDS, CONCURRENCY, AxisKind, CurveCell
 from specbench_client.analysis.curves.crossover import MeasuredPlace, find_crossover
-from specbench_client.analysis.estimates.figures import limited_interval
+from specbench_client.analysis.estimates.cell_figures import limited_interval
 from specbench_client.analysis.estimates.speedups import (
     OVER_PAIRS,
     SPEEDUP,

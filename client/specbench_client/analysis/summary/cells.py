@@ -15,7 +15,7 @@ from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.breakdown.breakdown import breakdown_of_cell
 from specbench_client.analysis.breakdown.reuse import reuse_of
-from specbench_client.analysis.estimates.figures import (
+from specbench_client.analysis.estimates.cell_figures import (
     SampleRows,
     counts_of,
     figures_of,

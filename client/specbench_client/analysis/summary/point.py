@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from specbench_api.plan.plan import Plan, Point
-from specbench_client.analysis.estimates.figures import SampleRows, counts_of, figures_of, with_counted_acceptance
+from specbench_client.analysis.estimates.cell_figures import SampleRows, counts_of, figures_of, with_counted_acceptance
 from specbench_client.documents.finding import Finding
 from specbench_client.documents.summary import ArrivalPattern, ClientHealth, CounterDeltas, PointSummary, SteadyWindow
 from specbench_client.load.phases import NS_PER_S

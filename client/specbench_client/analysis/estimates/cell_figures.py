@@ -1,4 +1,4 @@
-"""Figures of tidy rows: of a point (without intervals) or of a cell over all its repeats (with intervals)."""
+"""Figures of a cell over all its repeats (with intervals) or of a single point (without), from tidy rows."""
 
 from __future__ import annotations
 
