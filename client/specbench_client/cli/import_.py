@@ -20,13 +20,14 @@ from specbench_client.cli.value_types import SchemaNumber
 from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import PeerReading, PeerResult, PeerResults
+from specbench_client.peer_results.registry import KNOWN, read_peer_file
 from specbench_client.report.text.text_table import Report, TextTable, Topic
 
 ARM = "imported"
 _NO_LOAD = "does not state its load: give --concurrency N (streams) or --rate R (requests per second)"
 
 
-@click.command(name="import")
+@click.command(name="import", epilog=f"Recognised by content: {KNOWN}.")
 @click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--baseline",
@@ -66,15 +67,12 @@ def import_(
       specbench import eagle3.json --baseline none.json --arm eagle3  a run with a speed-up
       specbench import a.json b.json c.json --baseline n1.json --baseline n2.json --baseline n3.json
 
-    Files of vllm bench serve, SGLang bench_serving, AIPerf, guidellm and inference-perf are recognised by their
-    content. Files of one arm and load are its repeats.
+    Files of one arm and load are its repeats.
 
     Requests (vLLM: --save-detailed, SGLang: --output-details, AIPerf: profile_export.jsonl) become a run in --results,
     which `report`, `compare` and `decide` read like any other. Columns that a file lacks are missing.
     Definitions: docs/how-to/import.md.
     """
-    from specbench_client.peer_results.registry import read_peer_file  # noqa: PLC0415
-
     if concurrency is not None and rate is not None:
         raise BadInput("--concurrency and --rate both state the load: give one of them")
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", arm) or arm == BASELINE_NAME:
