@@ -32,7 +32,7 @@ from specbench_client.workload.locations import rows_of_selection
 from specbench_client.workload.prompt_files import is_named
 from specbench_client.workload.row_outcomes import first_problems
 from specbench_client.workload.source_detection import is_mooncake_row
-from specbench_client.workload.sources.openai_logs import time_of
+from specbench_client.workload.sources.request_logs import time_of
 
 ScheduledTimes = NDArray[np.int64]
 Offsets = NDArray[np.float64]

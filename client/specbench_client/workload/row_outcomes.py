@@ -36,8 +36,8 @@ from specbench_client.workload.row_parsing import (
 from specbench_client.workload.selection import declared_filters, filtered_places
 from specbench_client.workload.source_detection import shape_hint
 from specbench_client.workload.sources.loader import Columns
-from specbench_client.workload.sources.openai_logs import LoggedRequest, time_of
 from specbench_client.workload.sources.registry import LOADERS
+from specbench_client.workload.sources.request_logs import LoggedRequest, time_of
 
 _SHOWN_PROBLEMS = 5
 OWN_ANSWER = "answer"

@@ -33,8 +33,8 @@ from specbench_client.workload.row_parsing import (
     parse_tools,
 )
 from specbench_client.workload.sources.loader import Columns, SourceLoader, key_at, label_at
-from specbench_client.workload.sources.openai_logs import seconds_at
 from specbench_client.workload.sources.otel_spans import sessions_of_spans
+from specbench_client.workload.sources.request_logs import seconds_at
 
 _ASKING = ("user", "tool")
 _MAX_SHOWN = 80

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from specbench_api.spec.dataset import CONFIGS, Source
 from specbench_client.workload.row_shapes import own_columns
-from specbench_client.workload.sources import agent_traces, openai_logs, published_datasets, random_words
+from specbench_client.workload.sources import agent_traces, published_datasets, random_words, request_logs
 from specbench_client.workload.sources.loader import SourceLoader
 
 
@@ -47,7 +47,7 @@ LOADERS: dict[Source, SourceLoader] = {
     Source.SHAREGPT: published_datasets.SHAREGPT,
     Source.INSTRUCTCODER: published_datasets.INSTRUCTCODER,
     Source.EDIT: published_datasets.EDIT,
-    Source.OPENAI_LOGS: openai_logs.LOADER,
+    Source.OPENAI_LOGS: request_logs.LOADER,
     Source.AGENT_TRACES: agent_traces.LOADER,
     Source.MOONCAKE: random_words.MOONCAKE,
 }

@@ -24,13 +24,7 @@ from typing import Any
 
 from specbench_api.spec.dataset import Selection
 from specbench_client.workload.prompt_files import PromptRow
-from specbench_client.workload.row_parsing import (
-    CONTENT_COLUMNS,
-    TIMES,
-    BadRow,
-    RowWithoutText,
-    role_of,
-)
+from specbench_client.workload.row_parsing import CONTENT_COLUMNS, TIMES, BadRow, RowWithoutText, role_of
 from specbench_client.workload.row_shapes import NESTED, prompt_columns, record_of, records
 from specbench_client.workload.sources.loader import Columns, SourceLoader, label_at
 
