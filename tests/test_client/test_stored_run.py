@@ -202,16 +202,27 @@ def test_a_run_of_this_plan_goes_before_one_that_it_would_extend(tmp_path: Path)
     assert uid_created_ms(find_local_run(results, three).plan.uid) == 0
 
 
+SERVERS = [{"name": "none", "url": "http://a:1"}, {"name": "eagle3", "url": "http://b:1"}]
+RUNNING = {"spec.engine": {"kind": "external", "endpoints": SERVERS}, "spec.drafters": []}
+
+
+def on_running_servers(**load: Any) -> Plan:
+    fixed = {"concurrency": [1], "slots": 8, "requests": 4, "repeats": 2}
+    return grown(replace(WORLD, drafters=(), edits=RUNNING), **{**fixed, **load})
+
+
+def test_a_run_of_running_servers_is_not_continued_with_more_repeats(tmp_path: Path) -> None:
+    """They may serve something else by now, and their earlier result would be replaced."""
+    old = new_local_run(FolderStore(tmp_path), on_running_servers(), lambda: 0).plan
+    FolderStore(tmp_path / run_root("local", old.name, old.uid)).put(PLAN_KEY, old.to_json().encode())
+    assert find_local_run(FolderStore(tmp_path), on_running_servers()).plan.uid == old.uid
+    assert find_local_run(FolderStore(tmp_path), on_running_servers(repeats=3)).plan.uid != old.uid
+
+
 @pytest.mark.parametrize(("load", "is_same"), [({"repeats": 3}, True), ({"concurrency": [1, 2]}, False)])
 def test_loads_are_not_added_where_points_continue_through_the_prompts(load: dict[str, Any], *, is_same: bool) -> None:
     """Each point of a running server sends the next prompts: those of the stored points would be sent again."""
-    endpoints = [{"name": "none", "url": "http://a:1"}, {"name": "eagle3", "url": "http://b:1"}]
-    edits = {"spec.engine": {"kind": "external", "endpoints": endpoints}, "spec.drafters": []}
-    server, fixed = (
-        replace(WORLD, drafters=(), edits=edits),
-        {"concurrency": [1], "slots": 8, "requests": 4, "repeats": 2},
-    )
-    stored, plan = grown(server, **fixed), grown(server, **{**fixed, **load})
+    stored, plan = on_running_servers(), on_running_servers(**load)
     assert extends(plan, stored) == is_same
     assert not extends(stored, stored)
 

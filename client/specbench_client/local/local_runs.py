@@ -1,10 +1,9 @@
 """Finds and creates the results of local runs.
 
 A local run has the namespace `local` and a UID that is created once. The same spec finds its earlier results under the
-same root and continues them, also with more repeats or loads; another change gets a new UID, and so does `--new`, which
-measures points again. Nothing
-that was measured is ever overwritten. UIDs contain their creation time (UUID version 7), so the newest of several runs
-is known.
+same root and continues them, also with more repeats or loads if specbench starts the engine; another change gets a new
+UID, and so does `--new`, which measures points again. Nothing that was measured is ever overwritten. UIDs contain their
+creation time (UUID version 7), so the newest of several runs is known.
 """
 
 from __future__ import annotations
@@ -59,13 +58,16 @@ def _stored_plans(results: Store, plan: Plan) -> Iterator[tuple[str, Plan]]:
 
 
 def _matching_run(results: Store, plan: Plan, stored: Iterable[tuple[str, Plan]]) -> Run | None:
-    """Return the first stored run of this plan, with rounds that were added to it; else the first that it extends."""
+    """Return the first stored run of this plan, with rounds that were added to it; else the first that it extends.
+
+    A run of running servers is not extended: by now they may be others, or started with other settings.
+    """
     extended: Plan | None = None
     for uid, kept in stored:
         wanted = plan.model_copy(update={"uid": uid})
         if without_added_rounds(kept) == wanted:
             return _stored_run(results, kept)
-        if extended is None and extends(wanted, kept):
+        if extended is None and not plan.engine.is_external and extends(wanted, kept):
             extended = wanted
     return None if extended is None else _stored_run(results, extended)
 
