@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
@@ -42,7 +43,7 @@ READ_BYTES = 16
 """Memory that a further record may add while it is read and written."""
 RECORD_BYTES = 64
 """Memory that a further record may add at any time; it was 520 when rows were kept in memory."""
-READ_RECORD_BYTES = 40
+READ_RECORD_BYTES = 45
 """Memory that a further record may add to a command that reads it; it was 200 to 500 with the rows in memory."""
 
 
@@ -85,10 +86,13 @@ def compare_arms(mine: MeasuredCell, base: MeasuredCell) -> None:
 
 
 def peak(work: Callable[[], object]) -> int:
+    gc.collect()
+    gc.freeze()  # The more objects other tests left in the process, the later Python would collect those of `work`.
     tracemalloc.start()
     work()
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
+    gc.unfreeze()
     return most
 
 

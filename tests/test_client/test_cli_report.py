@@ -19,6 +19,7 @@ from specbench_client.cli.report import POINTS_STAND, print_run_summary
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import RunSummary
 from specbench_client.local.local_runs import exclusive_run
+from specbench_client.measure_flags import MEASURED_WORKLOAD
 from specbench_client.report.text.findings import continue_run, group_findings, measure_again, next_step
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude
@@ -169,7 +170,11 @@ def test_next_step_after_a_failed_engine_is_to_correct_the_failure(capsys: pytes
 
 
 MEASURED = WORLD.plan.model_copy(
-    update={"uid": EARLIER, "engine": WORLD.plan.engine.model_copy(update={"kind": EngineKind.EXTERNAL})}
+    update={
+        "uid": EARLIER,
+        "engine": WORLD.plan.engine.model_copy(update={"kind": EngineKind.EXTERNAL}),
+        "workloads": [WORLD.plan.workloads[0].model_copy(update={"name": MEASURED_WORKLOAD})],
+    }
 )
 """The plan of a run of `specbench measure`."""
 

