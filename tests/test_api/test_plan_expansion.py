@@ -14,7 +14,7 @@ from generators.structural_schema import structural
 from specbench_api.errors import InvalidSpec
 from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.estimate import PlanEstimate, estimate
-from specbench_api.plan.expansion import arms_of, expand, launch_order, lay_out, restore
+from specbench_api.plan.expansion import arms_of, expand, launch_order, lay_out, restore, with_another_round
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import CELLS_MAX, GROUPS_MAX
 from specbench_api.spec.drafter import Method
@@ -506,6 +506,14 @@ def test_a_restored_run_has_the_same_plan(edits: dict[str, Any]) -> None:
     assert expand(again) == plan
     assert (again.spec.results.adopt, again.results_uid) == (UID, UID)
     assert again.spec.results.s3 == BUCKET
+
+
+def test_a_run_with_rounds_that_were_measured_again_is_not_restored() -> None:
+    """Neither operator nor client would continue it: the plan of a resource has no such rounds."""
+    plan = planned({"spec.load": {"concurrency": [1, 2], "repeats": 4}})
+    point = plan.points[0]
+    with pytest.raises(InvalidSpec, match=r"measured again \(--retries\)"):
+        restore(with_another_round(plan, {(point.workload, point.level)}), BUCKET)
 
 
 def test_a_plan_that_this_version_would_not_produce_is_rejected() -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,10 @@ from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.analysis.summary.stop_rule import ends_a_round
+from specbench_client.analysis.summary.trends import with_restarts
 from specbench_client.cli import measure_choices
 from specbench_client.cli.measure_choices import warn_of_repeated_prompts, warn_of_swapped_servers
+from specbench_client.cli.run_execution import RunOptions, execute_run
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.finding import Severity
@@ -470,11 +473,16 @@ class Retried:
     monkeypatch: pytest.MonkeyPatch
     measured: list[Point] = field(default_factory=list)
     interrupted_after: int | None = None
+    stop: str | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the command, without added rounds."""
+        return self.world.plan.model_copy(update={"namespace": "local", "stop": self.stop})
 
     def run(self, retries: int) -> Run:
         """Find the run, and measure what it lacks."""
-        plan = self.world.plan.model_copy(update={"namespace": "local"})
-        run = find_local_run(FolderStore(self.folder), plan)
+        run = find_local_run(FolderStore(self.folder), self.plan)
         self.measured.clear()
         self.monkeypatch.setattr(executor, "_launch_with_retries", self._measure)
         asyncio.run(execute_locally(run, LocalOptions(self.folder, self.folder, 1.0, retries=retries)))
@@ -586,12 +594,12 @@ def restarts_at(arm: str, repeat: int) -> Corruptions:
 @pytest.mark.parametrize("world", [4], indirect=True)
 @pytest.mark.parametrize(
     ("arm", "repeat", "left_out"),
-    [("eagle3", 1, 1), ("none", 1, 1), ("eagle3", 2, 2), ("none", 3, 2), ("none", 2, None), ("eagle3", 0, None)],
+    [("eagle3", 1, 1), ("none", 1, 1), ("eagle3", 2, None), ("none", 3, 2), ("none", 2, None), ("eagle3", 0, None)],
 )
 def test_a_round_that_spans_a_restart_is_measured_again(
     retried: Retried, arm: str, repeat: int, left_out: int | None
 ) -> None:
-    """Not if the first server of a round restarted before it. Without a retry, the comparison is doubtful."""
+    """Not if a server restarted before its points of a round. Without a retry, the comparison is doubtful."""
     retried.corruptions = restarts_at(arm, repeat)
     run = retried.run(retries=0)
     doubtful = conclude(run.plan, run.store)
@@ -606,6 +614,150 @@ def test_a_round_that_spans_a_restart_is_measured_again(
         [] if left_out is None else [(arm, True)]
     )
     assert drafting(summary).compared_repeats == 4
+
+
+Turn = tuple[str, int, int]
+"""An arm, a concurrency and a repeat."""
+
+
+def turn_of(point: Point | PointSummary) -> Turn:
+    return point.arm, int(point.level.label), point.repeat
+
+
+def divided(plan: Plan, in_time: list[Point], counters: dict[Turn, CounterDeltas]) -> list[Turn]:
+    """The points with a finding about a restart, if they are measured in this order with these counters."""
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+    times = [start + timedelta(minutes=index) for index in range(len(in_time))]
+    spans = {point.hash: (at, at) for at, point in zip(times, in_time, strict=True)}
+    points = [
+        PointSummary.model_construct(**dict(point), counters=counters[turn_of(point)], findings=[], engine_launch=None)
+        for point in plan.points
+    ]
+    found = with_restarts(plan, points, spans)
+    assert [each.hash for each in found] == [each.hash for each in points]
+    return [turn_of(point) for point in found for _ in point.findings]
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        ({"eagle3": ("eagle3", 2, 0)}, [("eagle3", 1, 1)]),
+        ({"none": ("none", 2, 0)}, [("none", 1, 1)]),
+        ({"none": ("none", 2, 3)}, [("none", 2, 3)]),
+        ({"eagle3": ("eagle3", 1, 1)}, [("eagle3", 1, 1), ("eagle3", 2, 1)]),
+        ({"none": ("none", 1, 2), "eagle3": ("eagle3", 1, 2)}, []),
+        ({"eagle3": ("eagle3", 1, 2)}, []),
+    ],
+    ids=["arm between loads", "baseline between loads", "later", "within", "both between rounds", "arm between rounds"],
+)
+@pytest.mark.parametrize("shows_start", [True, False])
+def test_a_restart_divides_only_the_loads_that_were_measured_on_both_sides_of_it(
+    first: dict[str, Turn], expected: list[Turn], *, shows_start: bool
+) -> None:
+    """Also where only counters show it, which have grown again until the load's next repeat. `first`: after it."""
+    plan = plan_of({"concurrency": [1, 2], "repeats": 4})
+    assert divided(plan, plan.points, processes(plan.points, first, shows_start=shows_start)) == expected
+
+
+def processes(in_time: list[Point], first: dict[str, Turn], *, shows_start: bool) -> dict[Turn, CounterDeltas]:
+    """The counters of points in the order of measurement, whose arms restart before their points in `first`."""
+    totals, starts, found = {"none": 0, "eagle3": 0}, {"none": 1.0, "eagle3": 1.0}, {}
+    for point in in_time:
+        turn = turn_of(point)
+        if first.get(point.arm) == turn:
+            totals[point.arm], starts[point.arm] = 0, starts[point.arm] + 1
+        gained = 100 * turn[1] ** 4
+        totals[point.arm] += gained
+        started = starts[point.arm] if shows_start else None
+        total = totals[point.arm]
+        found[turn] = CounterDeltas(output_tokens=gained, output_tokens_total=total, process_started_s=started)
+    return found
+
+
+@pytest.mark.parametrize("shows_start", [True, False])
+@pytest.mark.parametrize(
+    ("late", "first", "expected"),
+    [
+        ({2}, {}, []),
+        ({2}, {"none": ("none", 2, 0), "eagle3": ("eagle3", 2, 0)}, []),
+        ({4}, {"eagle3": ("eagle3", 4, 1)}, [("eagle3", 4, 1)]),
+        ({1, 4}, {"none": ("none", 2, 1)}, [("none", 2, 1)]),
+    ],
+)
+def test_restarts_are_sought_in_the_order_of_measurement(
+    late: set[int], first: dict[str, Turn], expected: list[Turn], *, shows_start: bool
+) -> None:
+    """Loads that were added to a stored run, in the plan between its other ones, were measured after all of them."""
+    plan = plan_of({"concurrency": [1, 2, 4], "repeats": 4})
+    in_time = sorted(plan.points, key=lambda point: point.level.concurrency in late)
+    assert divided(plan, in_time, processes(in_time, first, shows_start=shows_start)) == expected
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("world", [4], indirect=True)
+@pytest.mark.parametrize(
+    ("turns", "left_out", "again"),
+    [
+        ([("eagle3", 1), ("none", 4)], {5: Severity.INFO, 2: Severity.INVALID}, False),
+        ([("eagle3", 1), ("eagle3", 4)], {5: Severity.INVALID, 2: Severity.INVALID}, False),
+        ([("none", 1), ("none", 4)], {5: Severity.INVALID, 2: Severity.INVALID}, False),
+        ([("none", 1), ("eagle3", 2)], {2: Severity.INFO, 3: Severity.INVALID}, False),
+        ([("none", 1)], {2: Severity.INFO}, True),
+    ],
+)
+def test_an_added_round_that_is_invalid_is_left_out_on_both_sides_or_on_none(
+    retried: Retried, turns: list[tuple[str, int]], left_out: dict[int, Severity], *, again: bool
+) -> None:
+    """Nothing was measured in its place; in the last case the added round is valid."""
+    retried.corruptions = busy_at(*turns)
+    run = retried.run(retries=1)
+    summary = conclude(run.plan, run.store)
+    found = [each for each in summary.findings if each.check == "ClientSaturated"]
+    repeats = {each.hash: each.repeat + 1 for each in run.plan.points}
+    assert {repeats[str(each.point)]: each.severity for each in found} == left_out
+    assert {"measured again" in each.message for each in found} == {again}
+    kept = {repeats[point] for cell in summary.cells for point in cell.points}
+    assert (5 in kept, 6 in kept) == ((True, True) if left_out.get(5) is not Severity.INFO else (False, False))
+
+
+@pytest.mark.runs
+def test_what_a_baseline_that_ended_early_keeps_is_left_out_on_neither_side() -> None:
+    """One of its two rounds is too many to leave out; it is one of the arm's four."""
+    world = replace(PAIRED, repeats=8, concurrency=(1,), prompts=6)
+    points = [each for each in world.plan.points if each.arm != "none" or each.repeat < 4]
+    summaries = [_busy(world, each) if each.repeat == 1 else world.honest(each) for each in points]
+    records = {each.hash: [record_table(world.records(each))] for each in points}
+    summary = summarise_run(world.plan, summaries, records, CREATED)
+    found = [each for each in summary.findings if each.check == "ClientSaturated"]
+    assert [(each.arm, each.severity) for each in found] == [(arm, Severity.INVALID) for arm in ("eagle3", "none")]
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("world", "why"),
+    [
+        (2, "fewer than 3 repeats"),
+        (31, "more than 32 repeats"),
+        (replace(PAIRED, edits={**PAIRED.edits, "spec.load.order": "Sequential"}), "load.order: Interleaved"),
+        (8, "--until-sure"),
+        (4, "lacks a round"),
+    ],
+    indirect=["world"],
+)
+def test_a_finished_run_without_a_round_to_replace_says_why(
+    retried: Retried, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A round is invalid because of the client in all but the last, in which nothing is."""
+    retried.corruptions = Corruptions() if "lacks" in why else busy_at(("eagle3", 1))
+    retried.stop = "WhenDecided" if why == "--until-sure" else None
+    run = retried.run(retries=0)
+    conclude(run.plan, run.store)
+    options = RunOptions(retried.folder, 1.0, str(retried.folder), "table", retries=2, retry_invalid=True)
+    outcome = execute_run(retried.plan, options)
+    assert outcome.run.plan == run.plan
+    printed = capsys.readouterr().err
+    assert why in printed
+    assert "--new instead of --retry-invalid" in printed
 
 
 @pytest.mark.runs

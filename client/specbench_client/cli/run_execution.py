@@ -29,6 +29,7 @@ from specbench_api.outcome.layout import REPORT
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.slo import Slo
+from specbench_client.analysis.estimates.point_rows import why_no_rounds_are_added
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.output import ProgressConsole, result_console
 from specbench_client.cli.report import print_run_summary
@@ -155,7 +156,9 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
             retries = options.retries + (added if is_retried else 0)
             failed = _measure(run, options, retries) if not run.is_finished or is_retried else {}
             if is_retried and run.plan.added_rounds == added:
-                echo("nothing was measured: no round is invalid because of the client or other traffic", err=True)
+                why = why_no_rounds_are_added(run.plan) or "no comparison lacks a round for reasons outside its servers"
+                what = "nothing was measured again: no round of this run can be replaced"
+                echo(f"{what}, because {why}; --new instead of --retry-invalid measures all of it again", err=True)
             echo("analyzing the records and writing the report", err=True)
             causes = {arm: with_settings(run.plan, str(error)) for arm, error in failed.items()}
             summary = conclude(run.plan, run.store, slo=options.slo, failures=causes or None)

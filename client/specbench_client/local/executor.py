@@ -66,7 +66,7 @@ async def execute_locally(run: Run, local_options: LocalOptions) -> dict[str, En
     `run` gets the plan with what is measured again. Call `validate_inputs` before.
     """
     failures = await _measure_missing(run, local_options)
-    while not failures and run.plan.stop is None and run.plan.added_rounds < local_options.retries:
+    while not failures and run.plan.added_rounds < local_options.retries:
         plan = await asyncio.to_thread(with_retries, run)
         if plan is None:
             break

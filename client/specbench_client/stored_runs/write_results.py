@@ -22,11 +22,10 @@ import specbench_client
 from specbench_api.launch.launcher import is_pinned
 from specbench_api.outcome.layout import PROVENANCE, REPORT, STATUS, SUMMARY
 from specbench_api.outcome.provenance import FactName, LaunchRecord
-from specbench_api.plan.expansion import REPEATS_OF_ROUND, with_another_round
+from specbench_api.plan.expansion import with_another_round
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.load import REPEATS_MAX
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.estimates.point_rows import cells_to_repeat
+from specbench_client.analysis.estimates.point_rows import cells_to_repeat, why_no_rounds_are_added
 from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
 from specbench_client.analysis.summary.stop_rule import decided_after, ends_a_round
 from specbench_client.analysis.summary.trends import with_restarts
@@ -91,7 +90,7 @@ def is_decided(run: Run, report: Callable[[str], None]) -> bool:
     run = run.reopened()
     if not ends_a_round(run.plan, run.manifests):
         return False
-    judged = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records)
+    judged = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records, spans=_spans(run))
     if decided_after(run.plan, run.manifests, judged) is not None:
         return True
     known = [(each.cell, each.cell.speedup) for each in judged if each.cell.valid and each.cell.speedup]
@@ -105,10 +104,20 @@ def with_retries(run: Run) -> Plan | None:
 
     Raises NotDurable.
     """
+    if why_no_rounds_are_added(run.plan):
+        return None
     run = run.reopened()
-    cells = cells_to_repeat(run.plan, with_restarts(run.plan, list(run.point_summaries.values())))
-    room = run.plan.load.repeats + REPEATS_OF_ROUND <= REPEATS_MAX
-    return with_another_round(run.plan, cells) if cells and room else None
+    points = with_restarts(run.plan, list(run.point_summaries.values()), _spans(run))
+    cells = cells_to_repeat(run.plan, points)
+    return with_another_round(run.plan, cells) if cells else None
+
+
+def _spans(run: Run) -> dict[str, tuple[datetime, datetime]]:
+    """Return start and end of each measured point by its hash."""
+    return {
+        point: (datetime.fromisoformat(each.started_wall), datetime.fromisoformat(each.ended_wall))
+        for point, each in run.manifests.items()
+    }
 
 
 def _stored_failures(run: Run) -> Mapping[str, str]:
@@ -149,10 +158,7 @@ def _build_report(
         coverage=_coverage(plan, run.manifests),
         slo=slo,
         failures=failures,
-        spans={
-            point: (datetime.fromisoformat(each.started_wall), datetime.fromisoformat(each.ended_wall))
-            for point, each in run.manifests.items()
-        },
+        spans=_spans(run),
     )
     run.records.verify_unread()
     files = {

@@ -153,8 +153,13 @@ def restore(plan: Plan, s3: S3) -> SpecBenchRun:
     """Return the run of a plan, set to adopt the plan's results in `s3`.
 
     A plan does not contain deadlines, suspend and similar fields, so they have their defaults. Raises InvalidSpec if
-    this version would expand the run into a different plan, because its points would then not be found.
+    this version would expand the run into a different plan, because its points would then not be found, and for a run
+    with rounds that were measured again, which a cluster does not do.
     """
+    if plan.planned_repeats is not None:
+        message = "rounds of this run were measured again (--retries), which a cluster cannot continue"
+        remedy = "continue it with the command that measured it, on a machine that reads these results"
+        raise InvalidSpec([Problem("plan.json", message, remedy)])
     try:
         run = _run_of(plan, s3)
     except ValidationError as error:

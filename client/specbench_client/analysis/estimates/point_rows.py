@@ -22,7 +22,7 @@ import numpy as np
 from specbench_api.plan.expansion import REPEATS_OF_ROUND
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.load import ArmOrder, Level
+from specbench_api.spec.load import REPEATS_MAX, ArmOrder, Level
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
@@ -91,12 +91,9 @@ class RoundsLeftOut:
 def cells_to_repeat(plan: Plan, points: Sequence[PointSummary]) -> set[tuple[str, Level]]:
     """Return the workloads and levels of which another round may replace an invalid one, when all are measured.
 
-    What counts is only what was found about the client, the network and the machine, and never a result. None if the
-    plan has too few repeats for a claim.
+    What counts is only what was found about the client, the network and the machine, and never a result.
     """
     found = set[tuple[str, Level]]()
-    if (plan.planned_repeats or plan.load.repeats) < MIN_REPEATS_TO_COMPARE:
-        return found
     for arm, workload, level in {(point.arm, point.workload, point.level) for point in points}:
         own = [
             each
@@ -107,6 +104,19 @@ def cells_to_repeat(plan: Plan, points: Sequence[PointSummary]) -> set[tuple[str
         if rounds.invalid and rounds.lacking and not rounds.broken:
             found.add((workload, level))
     return found
+
+
+def why_no_rounds_are_added(plan: Plan) -> str:
+    """Return why no round of a run can be measured again, whatever was found; empty if it can."""
+    if plan.load.order is not ArmOrder.INTERLEAVED:
+        return "it does not measure arms in turns (load.order: Interleaved)"
+    if plan.stop is not None:
+        return "it has ended by its stop rule (--until-sure)"
+    if (plan.planned_repeats or plan.load.repeats) < MIN_REPEATS_TO_COMPARE:
+        return f"it has fewer than {MIN_REPEATS_TO_COMPARE} repeats"
+    if plan.load.repeats + REPEATS_OF_ROUND > REPEATS_MAX:
+        return f"it would have more than {REPEATS_MAX} repeats"
+    return ""
 
 
 def is_invalid(point: PointSummary) -> bool:

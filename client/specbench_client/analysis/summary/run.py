@@ -163,7 +163,7 @@ def summarise_run(
     these points. `coverage`: by workload. `slo`: targets of the goodput. `failures`: arm → why its engine failed.
     `spans`: start and end of each point by its hash.
     """
-    judged = evaluate_cells(plan, summaries, records, slo)
+    judged = evaluate_cells(plan, summaries, records, slo, spans)
     return summarise_cells(
         plan, summaries, judged, created, launches, coverage=coverage, slo=slo, failures=failures, spans=spans
     )
@@ -174,9 +174,10 @@ def evaluate_cells(
     summaries: Sequence[PointSummary],
     records: PointRecords,
     slo: Slo | None = None,
+    spans: Mapping[str, tuple[datetime, datetime]] | None = None,
 ) -> list[EvaluatedCell]:
     """Evaluate every measured cell, by workload and load; parameters as of `summarise_run`."""
-    slots = _slots(plan, _in_order(plan, summaries))
+    slots = _slots(plan, _in_order(plan, summaries, spans))
     found = [each for slot in slots for each in _evaluate_slot(plan, slot, records, slo)]
     return with_claims(with_answers_checked(found))
 
@@ -194,7 +195,7 @@ def summarise_cells(
     spans: Mapping[str, tuple[datetime, datetime]] | None = None,
 ) -> RunSummary:
     """Summarise a run from its evaluated cells; parameters as of `summarise_run`."""
-    measured = _in_order(plan, summaries)
+    measured = _in_order(plan, summaries, spans)
     there = {summary.hash for summary in measured}
     ended = decided_after(plan, there, judged)
     left_out = windows_after_decay(plan, measured)
@@ -206,8 +207,11 @@ def summarise_cells(
     causes = {arm: cause for arm, cause in (failures or {}).items() if arm in incomplete}
     simulated = any(summary.simulated for summary in measured)
     compared = {point for each in judged for point in each.cell.points}
+    replaced = _with_rounds_replaced(plan, measured)
     on_points = [
-        finding if summary.hash in compared else _left_out(finding, summary, plan)
+        finding
+        if summary.hash in compared
+        else _left_out(finding, summary, is_replaced=(summary.workload, summary.level) in replaced)
         for summary in measured
         for finding in summary.findings
     ]
@@ -251,10 +255,12 @@ def summarise_cells(
     return summary.model_copy(update={"recommendation": recommendation, "headline": headline_of(facts)})
 
 
-def _in_order(plan: Plan, summaries: Sequence[PointSummary]) -> list[PointSummary]:
+def _in_order(
+    plan: Plan, summaries: Sequence[PointSummary], spans: Mapping[str, tuple[datetime, datetime]] | None
+) -> list[PointSummary]:
     """Return the summaries of the plan's points, in the plan's order, with findings about restarts between them."""
     by_hash = {summary.hash: summary for summary in summaries}
-    return with_restarts(plan, [by_hash[point.hash] for point in plan.points if point.hash in by_hash])
+    return with_restarts(plan, [by_hash[point.hash] for point in plan.points if point.hash in by_hash], spans or {})
 
 
 @dataclass(frozen=True)
@@ -293,7 +299,9 @@ def _evaluate_slot(plan: Plan, slot: _Slot, records: PointRecords, slo: Slo | No
     judged = [evaluate_cell(baseline, None)] if baseline else []
     for arm in arms[len(judged) :]:
         rounds = RoundsLeftOut.of(plan, [*theirs, *_points_of(arm, slot)])
-        measured = _measured(plan, arm, slot.without(rounds), records, slo)
+        # What the baseline lacks is left out on both sides, also where more is invalid than may be left out.
+        compared = slot.without(own).without(rounds) if own.few else slot
+        measured = _measured(plan, arm, compared, records, slo)
         cell = _losslessness(measured, baseline, records) if baseline else evaluate_cell(measured, None)
         on_cell = any(finding.severity is Severity.INVALID for finding in cell.findings)
         hopeful = not on_cell and rounds.may_become_few(plan.load.repeats // REPEATS_OF_ROUND)
@@ -352,15 +360,21 @@ def _category_prompts(workload: str, judged: Sequence[EvaluatedCell]) -> dict[st
     return {name: min(count.get(name, 0) for count in counts) for name in names}
 
 
-def _left_out(finding: Finding, point: PointSummary, plan: Plan) -> Finding:
+def _with_rounds_replaced(plan: Plan, measured: Sequence[PointSummary]) -> set[tuple[str, Level]]:
+    """Return the workloads and levels with as many valid rounds of all arms as were planned."""
+    missing = {point.hash for point in plan.points} - {point.hash for point in measured}
+    incomplete = {(point.workload, point.level) for point in plan.points if point.hash in missing}
+    slots = [slot for slot in _slots(plan, measured) if not RoundsLeftOut.of(plan, slot.points).lacking]
+    return {(slot.workload.name, slot.level) for slot in slots} - incomplete
+
+
+def _left_out(finding: Finding, point: PointSummary, *, is_replaced: bool) -> Finding:
     """Return the finding of a point that is left out of its comparison, so that it affects no figure."""
     if finding.severity is Severity.INFO:
         return finding
     first = point.repeat // REPEATS_OF_ROUND * REPEATS_OF_ROUND + 1
-    what, planned = f"repeats {first} and {first + 1} are left out on both sides", plan.planned_repeats
-    place = point.workload, point.level
-    if planned and any(each.repeat >= planned and (each.workload, each.level) == place for each in plan.points):
-        what += ", and were measured again"
+    what = f"repeats {first} and {first + 1} are left out on both sides"
+    what += ", and were measured again" if is_replaced else ""
     return finding.model_copy(update={"severity": Severity.INFO, "message": f"{finding.message}; {what}"})
 
 

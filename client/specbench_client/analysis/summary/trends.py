@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from datetime import datetime
+from itertools import accumulate, pairwise
 
 import numpy as np
 import scipy
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from specbench_api.plan.expansion import REPEATS_OF_ROUND
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.load import Level
 from specbench_client.analysis.statistics.bootstrap import IntervalBounds
 from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.documents.figure import Figure, FigureInterval
@@ -235,28 +237,37 @@ def _restarted_within(window: PointSummary) -> bool:
     return window.counters is not None and window.counters.restarted
 
 
-def with_restarts(plan: Plan, points: Sequence[PointSummary]) -> list[PointSummary]:
-    """Return the points in their order, with a finding where a running server had restarted since its last point.
+def with_restarts(
+    plan: Plan, points: Sequence[PointSummary], spans: Mapping[str, tuple[datetime, datetime]]
+) -> list[PointSummary]:
+    """Return the points in their order, with a finding where another process served the arm's earlier one of a round.
 
-    Not of the first point of a round, because all others of the round follow the restart.
+    A restart between two rounds divides none. `points`: in the plan's order, which is that of measurement unless loads
+    were added or points were lost. `spans`: start and end of each point by its hash.
     """
-    restarted = set[str]()
+    ordered = sorted(points, key=lambda point: spans[point.hash]) if all(p.hash in spans for p in points) else points
+    divided = set[str]()
     for arm in plan.arms if plan.alternates else ():
-        mine = [point for point in points if point.arm == arm.name]
-        restarted |= {after.hash for after, other in zip(mine[1:], _are_other_processes(mine), strict=True) if other}
+        mine = [point for point in ordered if point.arm == arm.name]
+        firsts = dict[tuple[str, Level, int], int]()
+        for point, process in zip(mine, accumulate(_are_other_processes(mine), initial=0), strict=False):
+            of_round = point.workload, point.level, point.repeat // REPEATS_OF_ROUND
+            if process != firsts.setdefault(of_round, process):
+                divided.add(point.hash)
     return [
         point.model_copy(update={"findings": [*point.findings, _restart_finding(point)]})
-        if point.hash in restarted and (point.repeat % REPEATS_OF_ROUND or point.arm != plan.arms[0].name)
+        if point.hash in divided
         else point
         for point in points
     ]
 
 
 def _restart_finding(point: PointSummary) -> Finding:
+    first = point.repeat // REPEATS_OF_ROUND * REPEATS_OF_ROUND + 1
     return Finding(
         check=repeats_apart.name,
         severity=Severity.WARNING,
-        message=f"the server restarted between its earlier points and repeat {point.repeat + 1}, within a round",
+        message=f"the server restarted between repeats {first} and {first + 1}, which are one round",
         arm=point.arm,
         workload=point.workload,
         load=point.level.label,

@@ -121,8 +121,8 @@ PAUSE = timedelta(hours=1)
     severities=(Severity.WARNING, Severity.INFO),
     threshold=(
         "`order: Interleaved`, and between an arm's and the baseline's point of a repeat another repeat (Warning), or a"
-        f" pause of more than {PAUSE.seconds // 3600} hour (Info). Of running servers also a restart since the server's"
-        " earlier points, unless it was before the round (Warning)"
+        f" pause of more than {PAUSE.seconds // 3600} hour (Info). Of running servers also a restart between the two"
+        " points of an arm in a round at a load (Warning)"
     ),
     rationale=(
         "A run that is continued after a server failed measures that server's repeats alone: drift since then looks"
