@@ -773,6 +773,8 @@ def test_an_interrupted_round_is_continued_and_counts_as_a_retry(retried: Retrie
     retried.corruptions, retried.interrupted_after = busy_at(("eagle3", 1), ("eagle3", 4)), 9
     with pytest.raises(KeyboardInterrupt):
         retried.run(retries=1)
+    begun = find_local_run(FolderStore(retried.folder), retried.plan)
+    assert not any("measured again" in each.message for each in conclude(begun.plan, begun.store).findings)
     retried.interrupted_after = None
     run = retried.run(retries=1)
     assert [(each.arm, each.repeat) for each in retried.measured] == [("eagle3", 4), ("eagle3", 5), ("none", 5)]
