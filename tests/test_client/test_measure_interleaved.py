@@ -659,6 +659,13 @@ def test_a_restart_divides_only_the_loads_that_were_measured_on_both_sides_of_it
     assert divided(plan, plan.points, processes(plan.points, first, shows_start=shows_start)) == expected
 
 
+def test_a_restart_divides_no_round_of_a_single_server() -> None:
+    alone = {"spec.engine": {"kind": "external", "endpoints": ENDPOINTS[1:]}}
+    plan = plan_of({"concurrency": [1, 2], "repeats": 4}, alone)
+    counters = processes(plan.points, {"eagle3": ("eagle3", 1, 1)}, shows_start=True)
+    assert divided(plan, plan.points, counters) == []
+
+
 def processes(in_time: list[Point], first: dict[str, Turn], *, shows_start: bool) -> dict[Turn, CounterDeltas]:
     """The counters of points in the order of measurement, whose arms restart before their points in `first`."""
     totals, starts, found = {"none": 0, "eagle3": 0}, {"none": 1.0, "eagle3": 1.0}, {}

@@ -247,7 +247,7 @@ def with_restarts(
     """
     ordered = sorted(points, key=lambda point: spans[point.hash]) if all(p.hash in spans for p in points) else points
     divided = set[str]()
-    for arm in plan.arms if plan.alternates else ():
+    for arm in plan.arms if plan.alternates and len(plan.arms) > 1 else ():
         mine = [point for point in ordered if point.arm == arm.name]
         firsts = dict[tuple[str, Level, int], int]()
         for point, process in zip(mine, accumulate(_are_other_processes(mine), initial=0), strict=False):
