@@ -410,10 +410,7 @@ def test_acceptance_inferred_for_an_endpoint_without_drafter_is_only_info() -> N
     frame = streamed_every(4, None).records(point, WIDE.records(point))
     counted = CounterDeltas(output_tokens=int(frame["output_tokens"][WIDE.warmup :].sum()))
     summary = summarise_point(plan, point, tidy_frames([frame], point.hash), ClientHealth(), counted, simulated=False)
-    assert check_names(summary.findings) == [
-        ("AcceptanceCounterMismatch", Severity.INFO),
-        ("MultiStepChunks", WARNING),
-    ]
+    assert check_names(summary.findings) == [("AcceptanceCounterMismatch", Severity.INFO)]
     assert summary.figures[EMITTED].value is None
 
 

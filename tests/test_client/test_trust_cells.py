@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from specbench_api.plan.plan import Point
 from specbench_client.documents.finding import Finding, Severity
 from specbench_testing.corrupted_records import close_gaps, combine
-from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha
+from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha, tidy_frames
 
 pytestmark = pytest.mark.runs
 
@@ -301,14 +302,73 @@ def test_stall_is_named_with_its_request_and_the_speedup_without_it(arm: str, af
     assert float(without.partition("x")[0]) == pytest.approx(honest.value, abs=0.02)
 
 
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_silence_begins_with_the_last_chunk_before_it(after: int) -> None:
+    point = next(each for each in WORLD.plan.points if each.arm == "ngram" and each.repeat == 1)
+    frame = stall("ngram", after=after).records(point, WORLD.records(point))
+    request = frame[frame["prompt_id"] == "p5"].iloc[0]
+    rows = tidy_frames([frame], point.hash)
+    held = rows.among(rows.known("request_id"))
+    assert held.array("silent_from_ns").tolist() == [[request["sent_ns"], *request["chunk_ns"]][after]]
+
+
 def test_time_that_both_sides_need_is_no_stall() -> None:
     assert stalls(stall("ngram", "none", after=0)) == []
 
 
 def test_short_stall_is_named_and_leaves_the_speedup_standing() -> None:
-    long = replace(WORLD, tokens=(300, 400))
-    assert [each.severity for each in stalls(stall("ngram", seconds=1.5), long)] == [INFO]
-    assert stalls(stall("ngram", seconds=0.9), long) == []
+    long = replace(WORLD, tokens=(3000, 4000))
+    assert [each.severity for each in stalls(stall("ngram", seconds=10.5), long)] == [INFO]
+    assert stalls(stall("ngram", seconds=9.5), long) == []
+
+
+BUSY = replace(WORLD, concurrency=(8,), prompts=48)
+
+
+def stop(*moments: float, arm: str = "ngram", repeats: Sequence[int] = (1,), seconds: float = 30.0) -> Corruptions:
+    """The server stops for a time in these repeats, at moments that are shares of the point's duration."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        if point.arm != arm or point.repeat not in repeats:
+            return frame
+        for moment in np.array(sorted(moments, reverse=True)) * frame["last_token_ns"].max():
+            for name in (
+                "intended_ns",
+                "connect_ns",
+                "sent_ns",
+                "first_byte_ns",
+                "first_token_ns",
+                "last_token_ns",
+                "ended_ns",
+            ):
+                frame[name] = frame[name] + int(seconds * 1e9) * (frame[name] > moment)
+            late = frame["chunk_ns"].map(
+                lambda at, moment=moment: [ns + int(seconds * 1e9) * (ns > moment) for ns in at]
+            )
+            frame = frame.assign(chunk_ns=late)
+        return frame
+
+    return Corruptions(records=edit)
+
+
+@pytest.mark.parametrize("arm", ["ngram", "none"])
+@pytest.mark.parametrize("seconds", [12.0, 30.0])
+def test_stop_of_a_busy_server_is_one_stop_of_all_its_requests(arm: str, seconds: float) -> None:
+    (of_arm,) = stalls(stop(0.5, arm=arm, seconds=seconds), BUSY)
+    assert of_arm.severity is WARNING
+    assert of_arm.value == pytest.approx(seconds, abs=0.1)
+    assert all(part in of_arm.message for part in (f"server of {arm},", "repeat 2 at", "and 7 more requests"))
+
+
+@pytest.mark.parametrize("arm", ["ngram", "none"])
+@pytest.mark.parametrize(("moments", "repeats"), [((0.5,), (0, 1)), ((0.3, 0.6), (1,)), ((0.2, 0.5, 0.8), (0, 1, 2))])
+@pytest.mark.parametrize("world", [WORLD, BUSY])
+def test_stops_that_recur_are_how_the_server_works(
+    world: SyntheticRun, moments: Sequence[float], repeats: Sequence[int], arm: str
+) -> None:
+    assert stalls(stop(*moments, arm=arm, repeats=repeats), world) == []
+    alone = replace(world, drafters=())
+    assert stalls(stop(*moments, arm="none", repeats=repeats), alone) == []
 
 
 def test_stall_without_a_comparison_is_named() -> None:

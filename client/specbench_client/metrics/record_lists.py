@@ -38,7 +38,7 @@ POINT_ONLY_COLUMNS = (
 """Columns that only the checks of a single point need; dropped when points are combined, as they are most of a row."""
 BURST_NS = 100_000.0
 """Chunks at most this far apart arrived in one write: the segments of a write are closer."""
-STALL_NS, STALL_TIMES = 1e9, 10.0
+STALL_NS, STALL_TIMES = 10e9, 10.0
 """A request stalled if nothing of it arrived for so long, and for so many times as long as usual."""
 
 
@@ -62,6 +62,7 @@ def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
       accepted. Where only the total of an answer's drafts is known, one was rejected after the accepted ones; missing
       where it is not, because then the length of drafts may vary.
     - `silence_ns`: longest time in which nothing of the answer arrived, from sending to its last chunk.
+    - `silent_from_ns`: when that time began.
     - `walk`: positions of the steps, for steady rows, see `locate_steps`.
     - `edge_ns`, `edge_tokens`: the chunks themselves, for answered rows that are not steady.
 
@@ -78,6 +79,7 @@ def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
     first_tokens[has_text(rows, "token_conflict", TokenConflict.UNCOUNTED_START)] = np.nan
     timed = _timed(at, weights, first_tokens, rows)
     bursts = _arrival_groups(at, weights, apart_ns=BURST_NS).largest()
+    silent_from_ns, silence_ns = _silences(at, rows)
     edges = rows.array("ok") & ~rows.array("steady")
     return {
         "chunks": np.where(at.known, at.sizes, np.nan).astype(np.float32),
@@ -92,7 +94,8 @@ def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
         "accepted_of_steps": _tallies_of(accepted),
         "verified_of_steps": _tallies_of(verified),
         "decided_of_steps": _tallies_of(_decided(verified, drafted).where(~np.isnan(totals))),
-        "silence_ns": _silence_ns(at, rows),
+        "silence_ns": silence_ns,
+        "silent_from_ns": silent_from_ns,
         "walk": locate_steps(_emitted_by_step(accepted, chunk_tokens, rows), rows),
         "edge_ns": at.where(edges),
         "edge_tokens": chunk_tokens.where(edges),
@@ -108,15 +111,18 @@ def stalled_rows(rows: Table) -> Mask:
     return stalled
 
 
-def _silence_ns(at: RaggedColumn, rows: Table) -> Values:
-    """Return the longest gap before a chunk, shape (rows,); of an answer that was not streamed, its whole time."""
-    sent, last = (rows.array(name).astype(np.float64) for name in ("sent_ns", "last_token_ns"))
-    streamed, before, silence = at.sizes > 0, np.roll(at.entries, 1), last - sent
+def _silences(at: RaggedColumn, rows: Table) -> tuple[Values, Values]:
+    """Return begin and length of the longest gap before a chunk, shape (rows,) each, or else of its whole time."""
+    begin, last = (rows.array(name).astype(np.float64) for name in ("sent_ns", "last_token_ns"))
+    streamed, before, silence = at.sizes > 0, np.roll(at.entries, 1), last - begin
     firsts = at.starts[streamed]
-    before[firsts] = sent[streamed]
+    before[firsts] = begin[streamed]
     if firsts.size:
-        silence[streamed] = np.fmax.reduceat(at.entries - before, firsts)
-    return silence
+        gaps = at.entries - before
+        silence[streamed] = np.fmax.reduceat(gaps, firsts)
+        longest = gaps == silence[at.owner]
+        begin[at.owner[longest]] = before[longest]
+    return begin, silence
 
 
 def _ragged(column: pa.ChunkedArray) -> RaggedColumn:

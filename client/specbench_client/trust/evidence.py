@@ -94,7 +94,7 @@ class PointEvidence:
         """Maximum number of draft tokens per step (k); 0 for the baseline.
 
         For an external endpoint, which somebody else started, it is taken from the answers. If they do not report it,
-        it is 0 where the engine's counters show that it does not draft, else None.
+        it is 0 where the engine has counters of drafts that did not increase, else None.
         """
         if self.plan.engine.is_external:
             drafted, steps = numbers(self.answered, "drafted_tokens"), numbers(self.answered, "draft_steps")
@@ -102,7 +102,7 @@ class PointEvidence:
             known = a_step[np.isfinite(a_step)]
             if known.size:
                 return math.ceil(float(known.max()))
-            return 0 if self.counts_no_drafts else None
+            return 0 if self.counts_no_drafts and self._has_draft_counters else None
         drafter = self.arm.drafter
         return drafter.num_speculative_tokens if drafter else 0
 
@@ -113,6 +113,12 @@ class PointEvidence:
         if counters is None or counters.output_tokens is None or not is_inferred(self.answered).all():
             return False
         return not (counters.draft_steps or counters.drafted_tokens or counters.accepted_tokens)
+
+    @property
+    def _has_draft_counters(self) -> bool:
+        """Whether the engine counts drafts; one that counts none may still draft."""
+        counters = self.monotonic_counters or TokenCounters()
+        return (counters.draft_steps, counters.drafted_tokens, counters.accepted_tokens) != (None, None, None)
 
     @cached_property
     def steady(self) -> Table:

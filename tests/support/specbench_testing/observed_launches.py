@@ -15,7 +15,7 @@ def observed_launch(arm: str = "none", number: int = 0, **values: JsonValue) -> 
         group=number,
         arm=arm,
         simulated=False,
-        queried_at="2030-01-02T03:04:05Z",
+        queried_at=f"2030-01-02T03:04:{number:02}Z",
         facts=merge_facts(facts, HostFacts(), "nobody asked"),
     )
 

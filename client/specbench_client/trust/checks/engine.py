@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
@@ -128,6 +127,9 @@ LONGEST = 60
 """Maximum number of characters shown of one value."""
 _OWN = re.compile(r"^spec(ulative)?_|(^|_)(host|port|addr|seed|pid)$")
 """Arguments of the drafter, and of the process: its listening address, and the seed it draws if none is set."""
+KEPT_TURNS = 4
+"""Turns with one name before a change and with the other one after it. Two servers that answer by chance are as orderly
+in less than 1 % of the runs."""
 _SEVERITIES = {FactComparability.MUST: Severity.WARNING, FactComparability.NOTED: Severity.INFO}
 
 
@@ -136,9 +138,9 @@ _SEVERITIES = {FactComparability.MUST: Severity.WARNING, FactComparability.NOTED
     severities=(Severity.WARNING, Severity.INFO),
     threshold=(
         "two values of a fact that must be equal, two names of the model at endpoints that do not report what they"
-        " loaded, or another model or system fingerprint in the first answer of a turn of one endpoint, which it keeps"
-        " (Warning), or two values of the node, the kernel, the sampling of drafts or an"
-        " argument (Info)"
+        " loaded, or one change of the model or system fingerprint in the first answers of an endpoint's turns, with"
+        f" {KEPT_TURNS} turns or more on each side (Warning), or two values of the node, the kernel, the sampling of"
+        " drafts or an argument (Info)"
     ),
     rationale=(
         "An engine may change its limits, kernels or graphs because a drafter is configured, and a cluster may"
@@ -171,18 +173,19 @@ def _fact(name: FactName, launches: Sequence[LaunchRecord]) -> CheckResult | Non
 
 
 def _replaced(evidence: RunEvidence, arm: str) -> Iterator[CheckResult]:
-    """Yield each turn of an endpoint from which on another server answers, unless an earlier one answers again."""
-    launches = sorted((each for each in evidence.launches if each.arm == arm), key=lambda each: each.group)
-    served = [(each.group, value) for each in launches if (value := each.value(FactName.SERVED_BY)) is not None]
-    changes = [(group, old, new) for (_, old), (group, new) in pairwise(served) if old != new]
-    if len(changes) == len({value for _, value in served}) - 1:
-        for group, old, new in changes:
-            repeat = evidence.plan.groups[group].points[0].repeat
-            message = (
-                f"from repeat {repeat + 1} on, {new} gives the first answer of a turn, and {old} before: the server was"
-                " replaced, or several answer at this address"
-            )
-            yield CheckResult(Severity.WARNING, message, value=repeat, threshold=1, arm=arm)
+    """Yield the turn of an endpoint from which on another server answers, if it changed only once."""
+    launches = sorted((each for each in evidence.launches if each.arm == arm), key=lambda each: each.queried_at)
+    served = [(each.queried_at, value) for each in launches if (value := each.value(FactName.SERVED_BY)) is not None]
+    changes = [turn for turn in range(1, len(served)) if served[turn][1] != served[turn - 1][1]]
+    if len(changes) == 1 and KEPT_TURNS <= changes[0] <= len(served) - KEPT_TURNS:
+        since, name = served[changes[0]]
+        message = (
+            f"from {since} on, {name} gives the first answer of a turn, and {served[0][1]} before: the server was"
+            " replaced, or several answer at this address"
+        )
+        yield CheckResult(
+            Severity.WARNING, message, value=min(changes[0], len(served) - changes[0]), threshold=KEPT_TURNS, arm=arm
+        )
 
 
 def _served_models(plan: Plan) -> CheckResults:

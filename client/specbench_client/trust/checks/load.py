@@ -11,7 +11,7 @@ from specbench_client.documents.finding import Severity
 from specbench_client.load.phases import NS_PER_S
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.record_lists import STALL_NS, STALL_TIMES
-from specbench_client.metrics.rows import POINT, distinct_texts, has_text, join_tables, text_counts
+from specbench_client.metrics.rows import POINT, Table, distinct_texts, has_text, join_tables, text_counts
 from specbench_client.metrics.tidy_frame import REQUEST, numbers, steady_rows
 from specbench_client.numpy_columns import Mask
 from specbench_client.transport.error_messages import truncate
@@ -191,11 +191,12 @@ STALL_EFFECT = 0.05
     severities=(Severity.WARNING, Severity.INFO),
     threshold=(
         f"nothing of an answer arrived for {STALL_NS / NS_PER_S:g} s, and {STALL_TIMES:g} times as long as of the"
-        f" median request and of the partner. Warning if the speed-up differs by {STALL_EFFECT:.0%} without these pairs"
+        " median request and of the partner, at one moment of all repeats of a side. Warning if the speed-up differs"
+        f" by {STALL_EFFECT:.0%} without these pairs"
     ),
     rationale=(
         "One stop of half a minute decides the mean of a point of some minutes. Whose fault it is cannot be seen, so no"
-        " request is left out. A long prompt takes long on both sides."
+        " request is left out. A long prompt takes long on both sides, and stops that recur are how a server works."
     ),
     remedy=(
         "Look for that time in the logs of server and proxies. If such stops are how the server works (a compilation, a"
@@ -204,12 +205,13 @@ STALL_EFFECT = 0.05
     imported_remedy="Look for that time in the logs of server and proxies, and run the benchmark again.",
 )
 def requests_stalled(evidence: CellEvidence) -> CheckResults:
-    """The server, or the network, stopped for seconds within a request."""
+    """The server, or the network, stopped once, for many seconds within a request."""
     pairs = evidence.pairs
     if pairs is None:
         steady = steady_rows(evidence.rows)
         # A baseline's stalls are reported of the arms that are compared with it.
-        stalled = steady.among(steady.known(REQUEST) & (len(evidence.plan.arms) == 1 or not evidence.arm.is_baseline))
+        alone = len(evidence.plan.arms) == 1 or not evidence.arm.is_baseline
+        stalled = steady.among(_in_one_stop(steady, steady.known(REQUEST) & alone))
     else:
         sides = zip((pairs.arm, pairs.baseline), stalled_sides(pairs), strict=True)
         stalled = join_tables([side.among(mask) for side, mask in sides])
@@ -238,12 +240,24 @@ def without_stalls(pairs: Pairs) -> Pairs | None:
 
 
 def stalled_sides(pairs: Pairs) -> tuple[Mask, Mask]:
-    """Return in which pairs the arm's request stalled and its partner did not, and the opposite, shape (pairs,)."""
+    """Return in which pairs the arm's request stalled and its partner did not, and the opposite, shape (pairs,).
+
+    None of a side that stopped more than once.
+    """
     mine, theirs = (np.nan_to_num(numbers(side, "silence_ns")) for side in (pairs.arm, pairs.baseline))
     return (
-        pairs.arm.known(REQUEST) & (mine > STALL_TIMES * theirs),
-        pairs.baseline.known(REQUEST) & (theirs > STALL_TIMES * mine),
+        _in_one_stop(pairs.arm, pairs.arm.known(REQUEST) & (mine > STALL_TIMES * theirs)),
+        _in_one_stop(pairs.baseline, pairs.baseline.known(REQUEST) & (theirs > STALL_TIMES * mine)),
     )
+
+
+def _in_one_stop(rows: Table, stalled: Mask) -> Mask:
+    """Return the mask if these rows were silent at one moment of one point, else one without any row."""
+    silent = rows.among(stalled)
+    begins = numbers(silent, "silent_from_ns")
+    ends = begins + numbers(silent, "silence_ns")
+    is_one = len(silent) == 0 or (begins.max() < ends.min() and len(distinct_texts(silent, POINT)) == 1)
+    return stalled & is_one
 
 
 IN_FLIGHT = 1.5

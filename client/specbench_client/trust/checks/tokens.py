@@ -287,8 +287,8 @@ def multi_step_chunks(evidence: PointEvidence) -> CheckResults:
     what = "chunks contain" if chunks else "answers arrived in chunks that contain, on average,"
     message = (
         f"{share:.0%} of the {what} more than the {most} tokens that one step can emit: chunks are merged on the"
-        " way, so first and last token times are late and gaps between chunks are meaningless, or tokens are counted"
-        " that were not sent, such as hidden reasoning"
+        " way, so gaps between chunks are meaningless and first and last token times may be late, or tokens are"
+        " counted that were not sent, such as hidden reasoning"
     )
     return [CheckResult(Severity.WARNING, message, value=share, threshold=MULTI_STEP_SHARE)]
 
