@@ -131,6 +131,8 @@ def test_missing_points_are_not_followed_by_advice_to_measure_everything_again(s
     [
         (["LateStreamEnd", "ClientSaturated", "RequestsFailed"], "RequestsFailed"),
         (["LateStreamEnd", "UnpairedRequests", "ClientSaturated"], "ClientSaturated"),
+        (["AcceptanceCounterMismatch", "ForeignTraffic"], "ForeignTraffic"),
+        (["ChunksCoalesced", "RequestsStalled"], "RequestsStalled"),
         (["LateStreamEnd", "ChunksCoalesced"], "ChunksCoalesced"),
     ],
 )

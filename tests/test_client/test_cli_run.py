@@ -162,6 +162,8 @@ def test_unreadable_or_unwritable_report_is_explained(copy: Path, capsys: pytest
         (["--set", "spec.engine.args=[--no-such-flag]"], "InvalidSpec"),
         (["--set", "spec.engine.command=[/nowhere/engine]"], "BadInput"),
         (["--until-sure"], "BadInput"),
+        (["--retry-invalid", "--new"], "BadInput"),
+        (["--retry-invalid"], "NothingToRetry"),
     ],
 )
 def test_bad_input_starts_and_stores_nothing(

@@ -22,6 +22,7 @@ from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.gate import GateMetric
 from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.curves.build import build_curves
+from specbench_client.analysis.estimates.point_rows import RoundsLeftOut
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.analysis.summary.stop_rule import ends_a_round
@@ -31,7 +32,7 @@ from specbench_client.cli.measure_choices import warn_of_repeated_prompts, warn_
 from specbench_client.cli.run_execution import RunOptions, execute_run
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.figure import Figure, Verdict
-from specbench_client.documents.finding import Severity
+from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import (
     REPEATS_TO_DECIDE,
     Cell,
@@ -578,6 +579,23 @@ def test_what_follows_from_a_late_client_is_the_clients(retried: Retried, cpu_sh
 
     retried.corruptions = Corruptions(watch=watch)
     assert retried.run(retries=1).plan.added_rounds == added
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("checks", "left_out"),
+    [
+        (["ForeignTraffic"], {0}),
+        (["ForeignTraffic", "AcceptanceCounterMismatch"], {0}),
+        (["AcceptanceCounterMismatch"], set()),
+        (["ForeignTraffic", "ConcurrencyNotReached"], set()),
+    ],
+)
+def test_counters_that_foreign_traffic_moved_are_not_the_servers_fault(checks: list[str], left_out: set[int]) -> None:
+    points = [PAIRED.honest(point) for point in PAIRED.plan.points if point.level.concurrency == 1]
+    found = [Finding(check=name, severity=Severity.INVALID, message="m") for name in checks]
+    points[1] = points[1].model_copy(update={"findings": found})
+    assert RoundsLeftOut.of(PAIRED.plan, points).invalid == left_out
 
 
 def restarts_at(arm: str, repeat: int) -> Corruptions:

@@ -136,6 +136,9 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
     results = open_store(options.results)
     with exclusive_run(results, plan, process_label()):
         run = new_local_run(results, plan) if options.new else find_local_run(results, plan)
+        if options.retry_invalid and not run.manifests:
+            what = f"{options.results} has no run of this command, and --retry-invalid continues one"
+            raise BadInput(f"{what}: leave it out, or repeat the options of the earlier command", "NothingToRetry")
         is_retried = options.retry_invalid and run.is_complete
         if run.is_complete and not options.reuse_finished and not is_retried:
             run = new_local_run(results, plan)

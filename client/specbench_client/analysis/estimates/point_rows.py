@@ -31,6 +31,7 @@ from specbench_client.metrics.metric_types import TimingFault
 from specbench_client.metrics.rows import POINT, Table, collect_tables, has_text
 from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, steady_rows, without_point_columns
 from specbench_client.metrics.time_per_token import TPOT_MS_POOLED
+from specbench_client.trust.checks.acceptance import acceptance_counter_mismatch
 from specbench_client.trust.checks.client import chunks_coalesced, client_clocks_differ, client_saturated
 from specbench_client.trust.checks.comparison import repeats_apart
 from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, doubtful_rows
@@ -126,15 +127,18 @@ def is_invalid(point: PointSummary) -> bool:
 
 SPOILED_FROM_OUTSIDE = frozenset({client_saturated.name, client_clocks_differ.name, foreign_traffic.name})
 """Checks whose cause is not the measured server."""
-OF_A_LATE_CLIENT = frozenset({chunks_coalesced.name, concurrency_not_reached.name, rate_not_reached.name})
-"""Checks that report what a late client causes too: with ClientSaturated, the server is not their cause."""
+CONSEQUENCES = {
+    client_saturated.name: {chunks_coalesced.name, concurrency_not_reached.name, rate_not_reached.name},
+    foreign_traffic.name: {acceptance_counter_mismatch.name},
+}
+"""Checks that report what a late client or foreign traffic causes too: with those, the server is not their cause."""
 
 
 def _is_spoiled(point: PointSummary) -> bool:
     """Return whether only something outside of the server invalidated the point, or its server had restarted."""
     found = {finding.check for finding in point.findings}
     invalid = {finding.check for finding in point.findings if finding.severity is Severity.INVALID}
-    causes = SPOILED_FROM_OUTSIDE | (OF_A_LATE_CLIENT if client_saturated.name in found else frozenset())
+    causes = SPOILED_FROM_OUTSIDE.union(*(CONSEQUENCES[name] for name in found & CONSEQUENCES.keys()))
     return (bool(invalid) or repeats_apart.name in found) and invalid <= causes
 
 

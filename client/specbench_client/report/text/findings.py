@@ -16,10 +16,12 @@ from specbench_client.trust.checks.acceptance import acceptance_without_baseline
 from specbench_client.trust.checks.client import client_saturated
 from specbench_client.trust.checks.comparison import baseline_invalid, missing_points, unpaired_requests
 from specbench_client.trust.checks.engine import simulated
-from specbench_client.trust.checks.load import requests_failed
+from specbench_client.trust.checks.load import foreign_traffic, requests_failed, requests_stalled
 from specbench_client.trust.registry import CHECK_BY_NAME
 
-_CAUSES = (requests_failed.name, client_saturated.name, unpaired_requests.name)
+_CAUSES = tuple(
+    check.name for check in (requests_failed, client_saturated, foreign_traffic, requests_stalled, unpaired_requests)
+)
 """Checks that explain others of the same severity, and those after them."""
 SHOWN = 4
 FOLLOWS = (baseline_invalid.name,)

@@ -228,8 +228,8 @@ def noisy_baseline(evidence: CellEvidence) -> CheckResults:
     alike = evidence.greedy and evidence.level.concurrency is not None and not evidence.plan.repeats_continue
     severity = Severity.WARNING if alike else Severity.INFO
     message = (
-        f"the baseline's own speed varies by {spread:.0%} between repeats ({SPREADS:g} standard deviations), more"
-        f" than the claimed effect of {effect:.0%}"
+        f"the baseline's own speed varies by a factor of {np.exp(spread):.2f} between repeats ({SPREADS:g} standard"
+        f" deviations), and differs from the arm's only by a factor of {np.exp(effect):.2f}"
     )
     if severity is Severity.INFO:
         message += "; here repeats differ by design (sampled texts, arrivals, other prompts), equally for both arms"
