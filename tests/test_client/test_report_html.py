@@ -159,6 +159,17 @@ def test_page_has_how_to_measure_again_once_and_never_beside_how_to_continue(
     assert page.count(coded(continue_run(plan))) == 1 - times
 
 
+@pytest.mark.runs
+@pytest.mark.usefixtures("undrawn")
+def test_page_has_what_to_do_once_for_each_check() -> None:
+    found = [
+        Finding(check="ClientSaturated", severity=severity, message="m")
+        for severity in (Severity.INVALID, Severity.INFO)
+    ]
+    shown = render_html(WORLD.plan, plain().model_copy(update={"findings": found}))
+    assert shown.count("What to do:") == 1
+
+
 def test_other_sections_are_collapsed_except_findings_of_an_untrustworthy_run() -> None:
     assert '<details class="section" open>' not in page_of(plain)
     text = page_of(nothing)
