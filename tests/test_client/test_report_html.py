@@ -111,7 +111,7 @@ def test_external_endpoint_is_shown_by_address_with_an_unknown_drafter() -> None
 def test_categories_of_an_invalid_cell_are_marked_invalid() -> None:
     sections = [
         text[text.index("Results by category</h2>") :].partition("</table>")[0]
-        for text in (render_html(WORLD.plan, invalid(plain())), page_of(plain))
+        for text in (render_html(WORLD.plan, invalid(plain())), render_html(WORLD.plan, plain()))
     ]
     assert sections[0].count('<tr class="invalid"><td>') == sections[0].count(" invalid</td>") > 0
     assert "invalid" not in sections[1]
@@ -125,7 +125,7 @@ def test_text_is_escaped_and_a_simulated_run_has_a_banner() -> None:
     assert "<p>&lt;script&gt;<code>run --new</code>&lt;/script&gt;</p>" in text
     assert coded("a lone ` <b>") == "a lone ` &lt;b&gt;"
     assert '<p class="banner">Simulated.' in text
-    assert '<p class="banner">' not in page_of(plain)
+    assert '<p class="banner">' not in render_html(WORLD.plan, plain())
 
 
 @pytest.mark.runs
