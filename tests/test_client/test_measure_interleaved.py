@@ -530,6 +530,7 @@ def test_an_invalid_round_is_measured_again_at_its_load_alone(retried: Retried) 
     assert doubts(summary) == doubts(result_of(world).summary)
     cells = {(each.arm, each.level.label): each for each in summary.cells}
     assert [(cells[arm, load].valid, cells[arm, load].compared_repeats) for load in "12"] == [(True, 4), (True, 4)]
+    assert [len(cells["none", load].points) for load in "12"] == [4, 4], "its row is of the same repeats"
     (finding,) = (each for each in summary.findings if each.check == "ClientSaturated")
     assert (finding.severity, finding.arm, finding.load) == (Severity.INFO, arm, "1")
     assert "repeats 1 and 2 are left out on both sides" in finding.message

@@ -294,11 +294,11 @@ def _evaluate_slot(plan: Plan, slot: _Slot, records: PointRecords, slo: Slo | No
     """
     arms = sorted((arm for arm in plan.arms if _points_of(arm, slot)), key=lambda arm: not arm.is_baseline)
     theirs = _points_of(arms[0], slot) if arms[0].is_baseline else ()
-    own = RoundsLeftOut.of(plan, theirs)
-    baseline = _measured(plan, arms[0], slot.without(own), records, slo) if theirs else None
+    own, others = RoundsLeftOut.of(plan, theirs), arms[bool(theirs) :]
+    by_arm = [RoundsLeftOut.of(plan, [*theirs, *_points_of(arm, slot)]) for arm in others]
+    baseline = _measured(plan, arms[0], _used(slot.without(own), own, by_arm), records, slo) if theirs else None
     judged = [evaluate_cell(baseline, None)] if baseline else []
-    for arm in arms[len(judged) :]:
-        rounds = RoundsLeftOut.of(plan, [*theirs, *_points_of(arm, slot)])
+    for arm, rounds in zip(others, by_arm, strict=True):
         # What the baseline lacks is left out on both sides, also where more is invalid than may be left out.
         compared = slot.without(own).without(rounds) if own.few else slot
         measured = _measured(plan, arm, compared, records, slo)
@@ -308,6 +308,14 @@ def _evaluate_slot(plan: Plan, slot: _Slot, records: PointRecords, slo: Slo | No
         judged.append(replace(cell, may_become_valid=hopeful))
     broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)
     return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
+
+
+def _used(slot: _Slot, own: RoundsLeftOut, by_arm: Sequence[RoundsLeftOut]) -> _Slot:
+    """Return the slot with the baseline's points that an arm is compared with: those of its row in the results."""
+    if not (own.few and by_arm):
+        return slot
+    used = {point.hash for rounds in by_arm for point in rounds.kept(slot.points)}
+    return replace(slot, points=tuple(point for point in slot.points if point.hash in used))
 
 
 def _measured(plan: Plan, arm: Arm, slot: _Slot, records: PointRecords, slo: Slo | None) -> MeasuredCell:
