@@ -26,7 +26,7 @@ from specbench_client.analysis.estimates.point_rows import RoundsLeftOut
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.analysis.summary.stop_rule import ends_a_round
-from specbench_client.analysis.summary.trends import with_restarts
+from specbench_client.analysis.summary.trends import with_divided_rounds
 from specbench_client.cli import measure_choices
 from specbench_client.cli.measure_choices import warn_of_repeated_prompts, warn_of_swapped_servers
 from specbench_client.cli.run_execution import RunOptions, execute_run
@@ -644,7 +644,7 @@ def turn_of(point: Point | PointSummary) -> Turn:
 
 
 def divided(plan: Plan, in_time: list[Point], counters: dict[Turn, CounterDeltas]) -> list[Turn]:
-    """The points with a finding about a restart, if they are measured in this order with these counters."""
+    """The points with a finding about what divides their round, if measured in this order with these counters."""
     start = datetime(2030, 1, 1, tzinfo=UTC)
     times = [start + timedelta(minutes=index) for index in range(len(in_time))]
     spans = {point.hash: (at, at) for at, point in zip(times, in_time, strict=True)}
@@ -652,7 +652,7 @@ def divided(plan: Plan, in_time: list[Point], counters: dict[Turn, CounterDeltas
         PointSummary.model_construct(**dict(point), counters=counters[turn_of(point)], findings=[], engine_launch=None)
         for point in plan.points
     ]
-    found = with_restarts(plan, points, spans)
+    found = with_divided_rounds(plan, points, spans)
     assert [each.hash for each in found] == [each.hash for each in points]
     return [turn_of(point) for point in found for _ in point.findings]
 
@@ -683,6 +683,21 @@ def test_a_restart_divides_no_round_of_a_single_server() -> None:
     plan = plan_of({"concurrency": [1, 2], "repeats": 4}, alone)
     counters = processes(plan.points, {"eagle3": ("eagle3", 1, 1)}, shows_start=True)
     assert divided(plan, plan.points, counters) == []
+
+
+@pytest.mark.parametrize(
+    ("late", "expected"),
+    [
+        ({("eagle3", 1, 2), ("eagle3", 1, 3)}, [("eagle3", 1, 2), ("eagle3", 1, 3)]),
+        ({("none", 1, 1)}, [("eagle3", 1, 1)]),
+        ({("eagle3", 1, 3), ("none", 1, 3)}, []),
+    ],
+    ids=["arm", "baseline", "both"],
+)
+def test_repeats_that_were_continued_out_of_turn_divide_their_round(late: set[Turn], expected: list[Turn]) -> None:
+    plan = plan_of({"concurrency": [1, 2], "repeats": 4})
+    in_time = sorted(plan.points, key=lambda point: turn_of(point) in late)
+    assert divided(plan, in_time, processes(in_time, {}, shows_start=True)) == expected
 
 
 def processes(in_time: list[Point], first: dict[str, Turn], *, shows_start: bool) -> dict[Turn, CounterDeltas]:

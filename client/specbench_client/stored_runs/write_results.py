@@ -28,7 +28,7 @@ from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.point_rows import cells_to_repeat, why_no_rounds_are_added
 from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
 from specbench_client.analysis.summary.stop_rule import decided_after, ends_a_round
-from specbench_client.analysis.summary.trends import with_restarts
+from specbench_client.analysis.summary.trends import with_divided_rounds
 from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.summary import RunSummary
@@ -107,7 +107,7 @@ def with_retries(run: Run) -> Plan | None:
     if why_no_rounds_are_added(run.plan):
         return None
     run = run.reopened()
-    points = with_restarts(run.plan, list(run.point_summaries.values()), _spans(run))
+    points = with_divided_rounds(run.plan, list(run.point_summaries.values()), _spans(run))
     cells = cells_to_repeat(run.plan, points)
     return with_another_round(run.plan, cells) if cells else None
 

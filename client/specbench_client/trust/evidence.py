@@ -38,6 +38,9 @@ from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import known_sum, numbers, sent_rows, steady_rows
 from specbench_client.numpy_columns import Values
 
+Spans = Mapping[str, tuple[datetime, datetime]]
+"""Start and end of points by their hashes."""
+
 
 @dataclass(frozen=True)
 class PointEvidence:
@@ -197,5 +200,5 @@ class RunEvidence:
     """Like `prompts`, by workload and category, for workloads with several categories."""
     arm_environments: Sequence[ArmEnvironment] = ()
     """The facts in `launches`, summarised by arm."""
-    spans: Mapping[str, tuple[datetime, datetime]] = field(default_factory=dict)
+    spans: Spans = field(default_factory=dict)
     """Start and end of each measured point, by its hash."""

@@ -35,7 +35,7 @@ from specbench_client.analysis.summary.cells import (
 )
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.analysis.summary.stop_rule import decided_after
-from specbench_client.analysis.summary.trends import windows_after_decay, with_restarts
+from specbench_client.analysis.summary.trends import windows_after_decay, with_divided_rounds
 from specbench_client.documents.curves import ArmCrossover
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.finding import Finding, Severity
@@ -219,8 +219,9 @@ def summarise_cells(
     counts = _prompts(plan, judged)
     by_category = {workload: _category_prompts(workload, judged) for workload in counts}
     environments = arm_environments(plan, launches)
+    timed = {point: span for point, span in (spans or {}).items() if point in compared}
     evidence = RunEvidence(
-        plan, measured, missing, counts, simulated, launches, coverage or {}, by_category, environments, spans or {}
+        plan, measured, missing, counts, simulated, launches, coverage or {}, by_category, environments, timed
     )
     # Without any measured point, the other checks would only report properties of the plan.
     checks = RUN_CHECKS if measured else (missing_points,)
@@ -258,9 +259,11 @@ def summarise_cells(
 def _in_order(
     plan: Plan, summaries: Sequence[PointSummary], spans: Mapping[str, tuple[datetime, datetime]] | None
 ) -> list[PointSummary]:
-    """Return the summaries of the plan's points, in the plan's order, with findings about restarts between them."""
+    """Return the summaries of the plan's points, in the plan's order, with findings about what divides them."""
     by_hash = {summary.hash: summary for summary in summaries}
-    return with_restarts(plan, [by_hash[point.hash] for point in plan.points if point.hash in by_hash], spans or {})
+    return with_divided_rounds(
+        plan, [by_hash[point.hash] for point in plan.points if point.hash in by_hash], spans or {}
+    )
 
 
 @dataclass(frozen=True)

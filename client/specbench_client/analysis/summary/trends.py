@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from specbench_api.plan.expansion import REPEATS_OF_ROUND
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_client.analysis.statistics.bootstrap import IntervalBounds
 from specbench_client.analysis.statistics.level import LEVEL
@@ -24,8 +24,9 @@ from specbench_client.metrics.catalog import CACHED_SHARE
 from specbench_client.metrics.steady_window import OUTPUT_TPS, OUTPUT_TPS_UNIT
 from specbench_client.metrics.time_per_token import TPOT_MS_POOLED
 from specbench_client.numpy_columns import Values
-from specbench_client.trust.checks.comparison import repeats_apart
+from specbench_client.trust.checks.comparison import divided_repeats, repeats_apart
 from specbench_client.trust.checks.trends import is_decay
+from specbench_client.trust.evidence import Spans
 
 # The slope of a series of window averages over time, with an interval that respects autocorrelation.
 #
@@ -237,42 +238,58 @@ def _restarted_within(window: PointSummary) -> bool:
     return window.counters is not None and window.counters.restarted
 
 
-def with_restarts(
-    plan: Plan, points: Sequence[PointSummary], spans: Mapping[str, tuple[datetime, datetime]]
-) -> list[PointSummary]:
-    """Return the points in their order, with a finding where another process served the arm's earlier one of a round.
+def with_divided_rounds(plan: Plan, points: Sequence[PointSummary], spans: Spans) -> list[PointSummary]:
+    """Return the points of running servers in their order, with a finding where something divides their round.
 
-    A restart between two rounds divides none. `points`: in the plan's order, which is that of measurement unless loads
-    were added or points were lost. `spans`: start and end of each point by its hash.
+    That is another process of the arm's server than before in the round, or other repeats between the arms' points of
+    its repeat: the run was continued after one server had failed. A restart between two rounds divides none.
+    `points`: in the plan's order, which is that of measurement unless loads were added or points were lost.
     """
     ordered = sorted(points, key=lambda point: spans[point.hash]) if all(p.hash in spans for p in points) else points
-    divided = set[str]()
+    causes = dict[str, str]()
     for arm in plan.arms if plan.alternates and len(plan.arms) > 1 else ():
-        mine = [point for point in ordered if point.arm == arm.name]
-        firsts = dict[tuple[str, Level, int], int]()
-        for point, process in zip(mine, accumulate(_are_other_processes(mine), initial=0), strict=False):
-            of_round = point.workload, point.level, point.repeat // REPEATS_OF_ROUND
-            if process != firsts.setdefault(of_round, process):
-                divided.add(point.hash)
-    return [
-        point.model_copy(update={"findings": [*point.findings, _restart_finding(point)]})
-        if point.hash in divided
-        else point
-        for point in points
-    ]
+        causes |= _restarts([point for point in ordered if point.arm == arm.name])
+        if not arm.is_baseline:
+            causes |= _out_of_turn(arm.name, ordered, spans)
+    return [_with_division(point, causes[point.hash]) if point.hash in causes else point for point in points]
 
 
-def _restart_finding(point: PointSummary) -> Finding:
-    first = point.repeat // REPEATS_OF_ROUND * REPEATS_OF_ROUND + 1
-    return Finding(
+def _restarts(ordered: Sequence[PointSummary]) -> dict[str, str]:
+    """Return the points of an arm that another process served than earlier ones of their round, with this cause."""
+    found, firsts = dict[str, str](), dict[tuple[str, Level, int], int]()
+    for point, process in zip(ordered, accumulate(_are_other_processes(ordered), initial=0), strict=False):
+        first = point.repeat // REPEATS_OF_ROUND * REPEATS_OF_ROUND + 1
+        if process != firsts.setdefault((point.workload, point.level, first), process):
+            found[point.hash] = f"the server restarted between repeats {first} and {first + 1}, which are one round"
+    return found
+
+
+def _out_of_turn(arm: str, points: Sequence[PointSummary], spans: Spans) -> dict[str, str]:
+    """Return the points of an arm whose repeat others divide from the baseline's, with this cause."""
+    at_place = dict[tuple[str, Level], list[PointSummary]]()
+    for point in points:
+        if point.arm in (arm, BASELINE_NAME) and point.hash in spans:
+            at_place.setdefault((point.workload, point.level), []).append(point)
+    return {
+        point.hash: f"repeat {point.repeat + 1} was not measured in turns: others came between it and the baseline's"
+        for turns in at_place.values()
+        for divided in [divided_repeats(turns, spans)]
+        for point in turns
+        if point.arm == arm and point.repeat in divided
+    }
+
+
+def _with_division(point: PointSummary, cause: str) -> PointSummary:
+    finding = Finding(
         check=repeats_apart.name,
         severity=Severity.WARNING,
-        message=f"the server restarted between repeats {first} and {first + 1}, which are one round",
+        message=cause,
         arm=point.arm,
         workload=point.workload,
         load=point.level.label,
         point=point.hash,
     )
+    return point.model_copy(update={"findings": [*point.findings, finding]})
 
 
 def _are_other_processes(ordered: Sequence[PointSummary]) -> list[bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -11,6 +12,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import ArmOrder
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
+from specbench_client.documents.summary import PointSummary
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
@@ -18,7 +20,7 @@ from specbench_client.metrics.steady_window import window_throughput
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.metrics.time_per_token import decode_ns, timed_steps
 from specbench_client.trust.check_type import CheckResult, CheckResults, check, name_some
-from specbench_client.trust.evidence import CellEvidence, RunEvidence
+from specbench_client.trust.evidence import CellEvidence, RunEvidence, Spans
 
 NAMED = 6
 
@@ -151,11 +153,15 @@ def repeats_apart(evidence: RunEvidence) -> CheckResults:
 
 
 def _repeats_apart(evidence: RunEvidence, arm: str, pause: timedelta) -> list[int]:
-    """Return the repeats of an arm and the baseline that another repeat, or a longer pause, divides."""
     compared = [each for each in evidence.summaries if each.arm in (arm, BASELINE_NAME) and each.hash in evidence.spans]
+    return divided_repeats(compared, evidence.spans, pause)
+
+
+def divided_repeats(compared: Iterable[PointSummary], spans: Spans, pause: timedelta = timedelta.max) -> list[int]:
+    """Return the repeats of an arm and the baseline that another repeat, or a longer pause, divides."""
     parts = Counter[int]()
     before, until = -1, datetime.min.replace(tzinfo=UTC)
-    for (began, ended), repeat in sorted((evidence.spans[each.hash], each.repeat) for each in compared):
+    for (began, ended), repeat in sorted((spans[each.hash], each.repeat) for each in compared):
         parts[repeat] += repeat != before or began - until > pause
         before, until = repeat, ended
     return [repeat for repeat, count in parts.items() if count > 1]
