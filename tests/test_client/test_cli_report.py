@@ -13,6 +13,7 @@ from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import SUMMARY, run_root
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.load import ArmOrder
 from specbench_api.spec.slo import Slo
 from specbench_client.cli import exit_code
 from specbench_client.cli.report import POINTS_STAND, print_run_summary
@@ -141,6 +142,27 @@ def test_the_cause_of_others_is_corrected_first(checks: list[str], first: str, s
     doubtful = summary.model_copy(update={"findings": found, "trustworthy": False})
     advice = next_step(WORLD.plan, doubtful, group_findings(WORLD.plan, found), "results")
     assert advice.startswith(f"Correct what {first} reports.")
+
+
+@pytest.mark.parametrize(
+    ("check", "load", "uid", "expected"),
+    [
+        ("ClientSaturated", {}, EARLIER, True),
+        ("ForeignTraffic", {}, EARLIER, True),
+        ("RequestsFailed", {}, EARLIER, False),
+        ("ClientSaturated", {"repeats": 2}, EARLIER, False),
+        ("ClientSaturated", {"order": ArmOrder.SEQUENTIAL}, EARLIER, False),
+        ("ClientSaturated", {}, "0a000000-0000-4000-8000-000000000000", False),
+    ],
+)
+def test_spoiled_repeats_are_retried_where_the_run_can(
+    check: str, load: dict[str, object], uid: str, summary: RunSummary, *, expected: bool
+) -> None:
+    kept = {"repeats": 4, "order": ArmOrder.INTERLEAVED, **load}
+    plan = WORLD.plan.model_copy(update={"uid": uid, "load": WORLD.plan.load.model_copy(update=kept)})
+    found = [Finding(check=check, severity=Severity.INVALID, message="m")]
+    doubtful = summary.model_copy(update={"findings": found, "trustworthy": False})
+    assert ("--retry-invalid" in next_step(plan, doubtful, group_findings(plan, found), "results")) == expected
 
 
 def test_terminal_prints_every_finding_that_the_headline_may_name_and_at_most_three_others(

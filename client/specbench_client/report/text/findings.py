@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from specbench_api.plan.plan import Plan
+from specbench_client.analysis.estimates.point_rows import SPOILED_FROM_OUTSIDE, why_no_rounds_are_added
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import RunSummary
 from specbench_client.measure_flags import MEASURED_WORKLOAD, with_flag_names
@@ -70,6 +71,13 @@ def measure_again(plan: Plan) -> str:
     if plan.engine.is_imported:
         return AGAIN_ELSEWHERE
     return AGAIN_AT_AN_ENDPOINT if _is_of_measure(plan) else AGAIN_HERE
+
+
+def _retry(plan: Plan) -> str:
+    """How to measure only the repeats again that something outside of the servers spoiled, if this run can do so."""
+    if not uid_created_ms(plan.uid) or plan.engine.is_imported or why_no_rounds_are_added(plan):
+        return measure_again(plan)
+    return "Repeat the same command with `--retry-invalid`, which measures only the repeats again that this spoiled."
 
 
 def continue_run(plan: Plan) -> str:
@@ -190,7 +198,8 @@ def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], w
             return measure_again(plan)
         if worst.check == missing_points.name:
             return continue_run(plan)  # How to measure everything again would contradict it.
-        return f"Correct what {worst.check} reports. {measure_again(plan)}"
+        again = _retry(plan) if worst.check in SPOILED_FROM_OUTSIDE else measure_again(plan)
+        return f"Correct what {worst.check} reports. {again}"
     if summary.simulated:
         return simulated.remedy
     decide = f"`specbench decide {where}` recommends an arm for latency targets, prices and constraints of your own."
