@@ -22,7 +22,7 @@ from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.gate import GateMetric
 from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.curves.build import build_curves
-from specbench_client.analysis.estimates.point_rows import RoundsLeftOut
+from specbench_client.analysis.estimates.point_rows import RoundsLeftOut, why_no_rounds_are_added
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.analysis.summary.stop_rule import ends_a_round
@@ -474,12 +474,11 @@ class Retried:
     monkeypatch: pytest.MonkeyPatch
     measured: list[Point] = field(default_factory=list)
     interrupted_after: int | None = None
-    stop: str | None = None
 
     @property
     def plan(self) -> Plan:
         """The plan of the command, without added rounds."""
-        return self.world.plan.model_copy(update={"namespace": "local", "stop": self.stop})
+        return self.world.plan.model_copy(update={"namespace": "local"})
 
     def run(self, retries: int) -> Run:
         """Find the run, and measure what it lacks."""
@@ -773,31 +772,36 @@ def test_what_a_baseline_that_ended_early_keeps_is_left_out_on_neither_side() ->
     assert [(each.arm, each.severity) for each in found] == [(arm, Severity.INVALID) for arm in ("eagle3", "none")]
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(
-    ("world", "why"),
+    ("load", "why"),
     [
-        (2, "fewer than 3 repeats"),
-        (31, "more than 32 repeats"),
-        (replace(PAIRED, edits={**PAIRED.edits, "spec.load.order": "Sequential"}), "load.order: Interleaved"),
-        (8, "--until-sure"),
-        (4, "lacks a round"),
+        ({"repeats": 2}, "fewer than 3 repeats"),
+        ({"repeats": 31}, "more than 32 repeats"),
+        ({"repeats": 30}, ""),
+        ({"repeats": 4, "order": "Sequential"}, "load.order: Interleaved"),
+        ({"repeats": 3}, ""),
     ],
-    indirect=["world"],
 )
+def test_a_run_without_a_round_to_replace_has_a_reason(load: dict[str, Any], why: str) -> None:
+    plan = plan_of({"concurrency": [1], **load})
+    found = why_no_rounds_are_added(plan)
+    assert why in found
+    assert bool(why) == bool(found)
+    assert why_no_rounds_are_added(plan.model_copy(update={"stop": "WhenDecided"}))
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("world", [2, 4], indirect=True)
 def test_a_finished_run_without_a_round_to_replace_says_why(
-    retried: Retried, why: str, capsys: pytest.CaptureFixture[str]
+    retried: Retried, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A round is invalid because of the client in all but the last, in which nothing is."""
-    retried.corruptions = Corruptions() if "lacks" in why else busy_at(("eagle3", 1))
-    retried.stop = "WhenDecided" if why == "--until-sure" else None
     run = retried.run(retries=0)
     conclude(run.plan, run.store)
     options = RunOptions(retried.folder, 1.0, str(retried.folder), "table", retries=2, retry_invalid=True)
     outcome = execute_run(retried.plan, options)
     assert outcome.run.plan == run.plan
     printed = capsys.readouterr().err
-    assert why in printed
+    assert (why_no_rounds_are_added(run.plan) or "lacks a round") in printed
     assert "--new instead of --retry-invalid" in printed
 
 
