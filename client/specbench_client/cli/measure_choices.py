@@ -131,7 +131,7 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     """Return the measurement with the size of a repeat, by the time of a request. Raises BadInput, EngineFailed."""
     plan = wanted.plan
     closed = plan.load.concurrency is not None
-    request_s, conversation_s = _probed_s(plan, headers)
+    request_s, conversation_s = _probed_s(plan, _prompts(plan), headers)
     size = size_of_repeat(load_arrival_plan(plan, Path.cwd()), conversation_s)
     lasts_s = size * conversation_s if closed else size + conversation_s
     repeats = min(plan.load.repeats, REPEATS_TO_DECIDE)
@@ -145,9 +145,8 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     return wanted.with_options(**{"requests_per_stream" if closed else "duration": size})
 
 
-def _probed_s(plan: Plan, headers: Mapping[str, str]) -> tuple[float, float]:
+def _probed_s(plan: Plan, prompts: Prompts, headers: Mapping[str, str]) -> tuple[float, float]:
     """Return the seconds of a request and of a conversation on the slowest server, one at a time."""
-    prompts = _prompts(plan)
     request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
     return request_s, request_s * prompts.turns / len(prompts.rows)
 
@@ -156,25 +155,25 @@ def warn_of_repeated_prompts(plan: Plan, headers: Mapping[str, str]) -> None:
     """Warn if repeats of this many requests send prompts again that the servers may have in their caches."""
     if plan.prompt_cache is PromptCache.DISABLED:
         return
-    prompts = len(_prompts(plan).rows)
-    needed = sum(_expected(plan, headers)) * min(plan.load.repeats, 2 * REPEATS_TO_DECIDE)
-    if needed > prompts:
+    prompts = _prompts(plan)
+    needed = sum(_expected(plan, prompts, headers)) * min(plan.load.repeats, 2 * REPEATS_TO_DECIDE)
+    if needed > len(prompts.rows):
         about = "" if plan.load.duration_seconds is None else "about "
         echo(
-            f"warning: the dataset has {prompts} prompts, but {about}{needed} are needed to send none twice. A server"
-            " with a prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more prompts, or"
-            " --prompt-cache disabled",
+            f"warning: the dataset has {len(prompts.rows)} prompts, but {about}{needed} are needed to send none twice."
+            " A server with a prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more"
+            " prompts, or --prompt-cache disabled",
             err=True,
         )
 
 
-def _expected(plan: Plan, headers: Mapping[str, str]) -> list[int]:
+def _expected(plan: Plan, prompts: Prompts, headers: Mapping[str, str]) -> list[int]:
     """Return the conversations of a repeat at each load; with a duration, how many begin or fit into it."""
     load, seconds = plan.load, plan.load.duration_seconds
     if seconds is None:
         return [load.requested(level) or 0 for level in load.levels]
     if load.concurrency is not None:
-        _, conversation_s = _probed_s(plan, headers)
+        _, conversation_s = _probed_s(plan, prompts, headers)
         return [math.ceil(streams * seconds / conversation_s) for streams in load.concurrency]
     arrivals = load_arrival_plan(plan, Path.cwd())
     return [math.ceil((arrivals.mean_rate(level) or 0) * seconds) for level in load.levels]

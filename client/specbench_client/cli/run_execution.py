@@ -152,12 +152,13 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
             echo(f"every point was measured before, the last at {_ended(run)}: only the report is missing", err=True)
         elif run.manifests:
             echo(f"continuing: {points_are(run.plan, len(run.manifests))} measured already", err=True)
-        if not run.is_finished or is_retried:
+        measures = is_retried or not run.is_finished
+        if measures:
             check_s3_server(results)
         with _stating_what_is_kept(run, options):
             added = run.plan.added_rounds
             retries = options.retries + (added if is_retried else 0)
-            failed = _measure(run, options, retries) if not run.is_finished or is_retried else {}
+            failed = _measure(run, options, retries) if measures else {}
             if is_retried and run.plan.added_rounds == added:
                 why = why_no_rounds_are_added(run.plan) or "no comparison lacks a round for reasons outside its servers"
                 what = "nothing was measured again: no round of this run can be replaced"

@@ -1,4 +1,4 @@
-"""Which figures late sends of the client change: each latency figure, and SLO attainment, is judged by itself.
+"""Which figures late sends of the client change: each latency figure and SLO attainment on its own.
 
 Latency is measured from the intended time, so the client's own delay before sending (`late_ms`) is part of it. One
 pause of the client delays few requests, which may be all that a percentile shows and hardly change the mean. So each

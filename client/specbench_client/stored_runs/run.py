@@ -16,6 +16,7 @@ from specbench_api.api_model import ApiModel
 from specbench_api.outcome.layout import PLAN, STATUS, SUMMARY, launch_key
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.outcome.status_document import StatusDocument
+from specbench_api.plan.canonical import GROWING
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.documents.manifest import Manifest
@@ -40,13 +41,10 @@ RUN_UNFINISHED = "RunNotFinished"
 Document = TypeVar("Document", bound=ApiModel)
 
 
-_GROWING = {"repeats", "concurrency", "rate"}
-
-
 def lock_name(plan: Plan) -> str:
     """Return the name of the file that the process which measures this plan has locked, beside the plan's runs."""
     # Two processes that start together have no UID yet; one with more repeats or loads would continue the other's run.
-    fixed = plan.model_dump_json(exclude={"uid": True, "groups": True, "planned_repeats": True, "load": _GROWING})
+    fixed = plan.model_dump_json(exclude={"uid": True, "groups": True, "planned_repeats": True, "load": set(GROWING)})
     return f".{hashlib.sha256(fixed.encode()).hexdigest()[:16]}.lock"
 
 

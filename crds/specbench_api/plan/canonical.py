@@ -164,12 +164,16 @@ def differing_fields(one: Plan, other: Plan) -> list[str]:
     return [name for name in mine if mine[name] != theirs[name]]
 
 
+GROWING = frozenset({"repeats", "concurrency", "rate"})
+"""Fields of a plan's load that may grow while the stored points stay."""
+
+
 def extends(plan: Plan, stored: Plan) -> bool:
     """Return whether a plan measures all that a stored one does, and more repeats or loads: its points stay.
 
     Loads cannot be added where each point sends the next prompts, because those of the stored points would change.
     """
-    load = {name: getattr(plan.load, name) for name in ("repeats", "concurrency", "rate")}
+    load = {name: getattr(plan.load, name) for name in GROWING}
     grown = stored.model_copy(update={"load": stored.load.model_copy(update=load)})
     grown = grown.model_copy(update={"groups": plan.groups, "planned_repeats": plan.planned_repeats})
     kept = {point.hash for point in stored.points} < {point.hash for point in plan.points}

@@ -19,7 +19,7 @@ from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS, equalized
 from specbench_api.plan.canonical import point_hash
-from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
+from specbench_api.plan.plan import REPEATS_OF_ROUND, Arm, EngineGroup, Plan, Point
 from specbench_api.plan.validation import (
     engine_problems,
     launch_request,
@@ -191,9 +191,6 @@ def _run_of(plan: Plan, s3: S3) -> SpecBenchRun:
 
 # Rounds that are measured again: a plan grows by them, and its other points stay.
 
-REPEATS_OF_ROUND = 2
-"""In a round every arm is measured first once (ABBA)."""
-
 
 def with_another_round(plan: Plan, cells: Collection[tuple[str, Level]]) -> Plan:
     """Return the plan with two more repeats of all arms at some workloads and levels."""
@@ -205,9 +202,8 @@ def with_another_round(plan: Plan, cells: Collection[tuple[str, Level]]) -> Plan
     def is_measured(point: Point) -> bool:
         return point.hash in known or (point.repeat >= first and (point.workload, point.level) in cells)
 
-    planned = plan.planned_repeats or plan.load.repeats
     groups = _only(is_measured, _groups(spec, plan.arms))
-    return plan.model_copy(update={"load": load, "groups": groups, "planned_repeats": planned})
+    return plan.model_copy(update={"load": load, "groups": groups, "planned_repeats": plan.own_repeats})
 
 
 def without_added_rounds(plan: Plan) -> Plan:

@@ -15,6 +15,9 @@ from specbench_api.spec.model import Target
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.workload import Workload
 
+REPEATS_OF_ROUND = 2
+"""In a round every arm is measured first once (ABBA)."""
+
 
 class Arm(ApiModel):
     """One engine configuration with one drafter; the one without a drafter is the baseline."""
@@ -121,7 +124,12 @@ class Plan(ApiModel):
     @property
     def added_rounds(self) -> int:
         """Number of rounds that were added because others are invalid."""
-        return 0 if self.planned_repeats is None else (self.load.repeats - self.planned_repeats) // 2
+        return 0 if self.planned_repeats is None else (self.load.repeats - self.planned_repeats) // REPEATS_OF_ROUND
+
+    @property
+    def own_repeats(self) -> int:
+        """Number of repeats without those that were added because others are invalid."""
+        return self.load.repeats if self.planned_repeats is None else self.planned_repeats
 
     @property
     def slots(self) -> int:

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_api.plan.expansion import REPEATS_OF_ROUND
-from specbench_api.plan.plan import Plan, Point
+from specbench_api.plan.plan import REPEATS_OF_ROUND, Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import REPEATS_MAX, ArmOrder, Level
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
@@ -62,9 +61,9 @@ class RoundsLeftOut:
     @classmethod
     def of(cls, plan: Plan, points: Sequence[PointSummary]) -> RoundsLeftOut:
         """Return those of some points: of an arm and its baseline; none of a run whose repeats do not alternate."""
-        rounds = {point.repeat // REPEATS_OF_ROUND for point in points}
-        planned = math.ceil((plan.planned_repeats or plan.load.repeats) / REPEATS_OF_ROUND)
-        spoiled = {point.repeat // REPEATS_OF_ROUND for point in points if _is_spoiled(point)}
+        rounds = {point.round for point in points}
+        planned = math.ceil(plan.own_repeats / REPEATS_OF_ROUND)
+        spoiled = {point.round for point in points if _is_spoiled(point)}
         is_broken = any(is_invalid(point) and not _is_spoiled(point) for point in points)
         invalid = frozenset(spoiled if plan.load.order is ArmOrder.INTERLEAVED else ())
         return cls(invalid, len(rounds), planned, is_broken)
@@ -86,7 +85,7 @@ class RoundsLeftOut:
 
     def kept(self, points: Sequence[PointSummary]) -> list[PointSummary]:
         """Return the points that are compared."""
-        return [point for point in points if not (self.few and point.repeat // REPEATS_OF_ROUND in self.invalid)]
+        return [point for point in points if not (self.few and point.round in self.invalid)]
 
 
 def cells_to_repeat(plan: Plan, points: Sequence[PointSummary]) -> set[tuple[str, Level]]:
@@ -113,7 +112,7 @@ def why_no_rounds_are_added(plan: Plan) -> str:
         return "it does not measure arms in turns (load.order: Interleaved)"
     if plan.stop is not None:
         return "it has ended by its stop rule (--until-sure)"
-    if (plan.planned_repeats or plan.load.repeats) < MIN_REPEATS_TO_COMPARE:
+    if plan.own_repeats < MIN_REPEATS_TO_COMPARE:
         return f"it has fewer than {MIN_REPEATS_TO_COMPARE} repeats"
     if plan.load.repeats + REPEATS_OF_ROUND > REPEATS_MAX:
         return f"it would have more than {REPEATS_MAX} repeats"

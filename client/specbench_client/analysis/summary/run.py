@@ -8,8 +8,7 @@ from datetime import datetime
 from statistics import median
 
 from specbench_api.outcome.provenance import Fact, FactName, LaunchRecord
-from specbench_api.plan.expansion import REPEATS_OF_ROUND
-from specbench_api.plan.plan import Arm, Plan
+from specbench_api.plan.plan import REPEATS_OF_ROUND, Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
@@ -383,8 +382,7 @@ def _left_out(finding: Finding, point: PointSummary, *, is_replaced: bool) -> Fi
     """Return the finding of a point that is left out of its comparison, so that it affects no figure."""
     if finding.severity is Severity.INFO:
         return finding
-    first = point.repeat // REPEATS_OF_ROUND * REPEATS_OF_ROUND + 1
-    what = f"repeats {first} and {first + 1} are left out on both sides"
+    what = f"{point.repeats_of_round} are left out on both sides"
     what += ", and were measured again" if is_replaced else ""
     return finding.model_copy(update={"severity": Severity.INFO, "message": f"{finding.message}; {what}"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from specbench_api.plan.plan import Plan
+from specbench_api.plan.plan import REPEATS_OF_ROUND, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.decision.request import WORTH
 from specbench_client.analysis.summary.cells import EvaluatedCell
@@ -30,7 +30,9 @@ def ends_a_round(plan: Plan, measured: Container[str]) -> bool:
     """Return whether a run with a stop rule may be decided after these points: the last repeat is complete and even."""
     complete = _complete_repeats(plan, measured)
     begun = any(point.repeat >= complete and point.hash in measured for point in plan.points)
-    return plan.stop == "WhenDecided" and not begun and complete >= REPEATS_TO_DECIDE and complete % 2 == 0
+    return (
+        plan.stop == "WhenDecided" and not begun and complete >= REPEATS_TO_DECIDE and complete % REPEATS_OF_ROUND == 0
+    )
 
 
 def _complete_repeats(plan: Plan, measured: Container[str]) -> int:

@@ -10,7 +10,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from specbench_api.plan.expansion import REPEATS_OF_ROUND
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
@@ -258,9 +257,8 @@ def _restarts(ordered: Sequence[PointSummary]) -> dict[str, str]:
     """Return the points of an arm that another process served than earlier ones of their round, with this cause."""
     found, firsts = dict[str, str](), dict[tuple[str, Level, int], int]()
     for point, process in zip(ordered, accumulate(_are_other_processes(ordered), initial=0), strict=False):
-        first = point.repeat // REPEATS_OF_ROUND * REPEATS_OF_ROUND + 1
-        if process != firsts.setdefault((point.workload, point.level, first), process):
-            found[point.hash] = f"the server restarted between repeats {first} and {first + 1}, which are one round"
+        if process != firsts.setdefault((point.workload, point.level, point.round), process):
+            found[point.hash] = f"the server restarted between {point.repeats_of_round}, which are one round"
     return found
 
 
@@ -270,13 +268,14 @@ def _out_of_turn(arm: str, points: Sequence[PointSummary], spans: Spans) -> dict
     for point in points:
         if point.arm in (arm, BASELINE_NAME) and point.hash in spans:
             at_place.setdefault((point.workload, point.level), []).append(point)
-    return {
-        point.hash: f"repeat {point.repeat + 1} was not measured in turns: others came between it and the baseline's"
-        for turns in at_place.values()
-        for divided in [divided_repeats(turns, spans)]
-        for point in turns
-        if point.arm == arm and point.repeat in divided
-    }
+    found = dict[str, str]()
+    for turns in at_place.values():
+        divided = divided_repeats(turns, spans)
+        for point in turns:
+            if point.arm == arm and point.repeat in divided:
+                cause = "others came between it and the baseline's"
+                found[point.hash] = f"repeat {point.repeat + 1} was not measured in turns: {cause}"
+    return found
 
 
 def _with_division(point: PointSummary, cause: str) -> PointSummary:
