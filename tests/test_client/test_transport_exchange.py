@@ -18,10 +18,11 @@ from specbench_client.errors import EngineFailed
 from specbench_client.known_secrets import key_remedy
 from specbench_client.transport import kernel_transport
 from specbench_client.transport.control_client import AccessRejected, ControlClient, ControlError
-from specbench_client.transport.error_messages import ADDRESS_REMEDY, pause_before_retry_s, retry_after_s
+from specbench_client.transport.error_messages import ADDRESS_REMEDY
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource, Transport
 from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.limits import OutOfSockets
+from specbench_client.transport.retry_after import pause_before_retry_s, retry_after_s
 from specbench_testing.scripted_server import HEAD, Script, ScriptAction, response, serve_scripts, unused_url
 
 Tls = ssl.SSLContext | None

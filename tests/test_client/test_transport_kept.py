@@ -17,7 +17,7 @@ from typing import cast
 
 import pytest
 
-from specbench_client.transport import http_connection, kernel_transport
+from specbench_client.transport import http_connection, kept_connections
 from specbench_client.transport.exchange import (
     ConnectionsAhead,
     ConnectionUse,
@@ -26,7 +26,8 @@ from specbench_client.transport.exchange import (
     HttpRequest,
 )
 from specbench_client.transport.http_connection import HttpConnection
-from specbench_client.transport.kernel_transport import KeptConnections, KernelTransport
+from specbench_client.transport.kept_connections import KeptConnections
+from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.socket_poller import READ_BYTES
 from specbench_client.transport.tls_socket import TlsSocket
 from specbench_testing.closing_servers import accepting
@@ -179,7 +180,7 @@ async def test_request_that_never_reached_a_closed_connection_is_sent_again_once
     server: CountingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The close crosses the request on its way: the check before sending does not see it."""
-    monkeypatch.setattr(kernel_transport, "_is_open", lambda *_: True)
+    monkeypatch.setattr(kept_connections, "_is_open", lambda *_: True)
     async with opened(server) as transport:
         await send(transport, server, b"1")
         reset_in_kernel(server)
@@ -304,7 +305,7 @@ async def test_connection_that_was_idle_for_too_long_is_replaced(
 ) -> None:
     async with opened(server) as transport:
         await send(transport, server)
-        monkeypatch.setattr(kernel_transport, "KEPT_IDLE_S", 0.0)
+        monkeypatch.setattr(kept_connections, "KEPT_IDLE_S", 0.0)
         assert uses([await send(transport, server)]) == [ConnectionUse.NEW]
 
 
@@ -361,8 +362,8 @@ def test_what_an_idle_connection_shows_of_its_server(
     idle_s: float,
     keeps: bool | None,
 ) -> None:
-    monkeypatch.setattr(kernel_transport, "WATCHED_S", watched_s)
-    monkeypatch.setattr(kernel_transport, "HTTP_IDLE_S", idle_s)
+    monkeypatch.setattr(kept_connections, "WATCHED_S", watched_s)
+    monkeypatch.setattr(kept_connections, "HTTP_IDLE_S", idle_s)
     own, other = socket.socketpair()
     own.setblocking(False)
     kept = KeptConnections({}, "server", tls=True)
@@ -394,7 +395,7 @@ async def test_http_connections_are_not_used_again_once_the_server_has_closed_on
 async def test_idle_http_connection_is_closed_before_servers_do(
     plain: CountingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_transport, "HTTP_IDLE_S", 0.0)
+    monkeypatch.setattr(kept_connections, "HTTP_IDLE_S", 0.0)
     async with KernelTransport(keeping={plain.url: True}) as transport:
         assert uses([await send(transport, plain) for _ in range(2)]) == [ConnectionUse.NEW] * 2
 

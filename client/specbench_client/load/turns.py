@@ -22,8 +22,9 @@ from specbench_client.documents.record import AnswerFlaw, Record, RecordPhase
 from specbench_client.known_secrets import without_known_secrets
 from specbench_client.load.answer_rules import flaw_of, unmet_demand
 from specbench_client.load.conversations import Conversation, request_seed
-from specbench_client.transport.error_messages import ADDRESS_REMEDY, compression_error, retry_after_s, truncate
+from specbench_client.transport.error_messages import ADDRESS_REMEDY, compression_error, truncate
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport, UnparsedExchange
+from specbench_client.transport.retry_after import retry_after_s
 from specbench_client.transport.sse import MalformedStream, NotAnEventStream, parse_events
 from specbench_client.workload.chat_template.reasoning import SplitAnswer, split_channels
 from specbench_client.workload.chat_template.template import AppliedTemplate

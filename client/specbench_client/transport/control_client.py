@@ -29,11 +29,10 @@ from specbench_client.transport.error_messages import (
     handshake_error_message,
     http_error_message,
     is_redirect,
-    pause_before_retry_s,
     rejects_key,
-    retry_after_s,
     truncate,
 )
+from specbench_client.transport.retry_after import pause_before_retry_s, retry_after_s
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import re
 import ssl
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -108,35 +105,6 @@ def http_error_message(status: int, body: bytes, location: str | None = None) ->
     if not message:
         return start + remedy
     return f"{start}: {truncate(message, MAX_MESSAGE_CHARS - len(start) - len(': ') - len(remedy))}{remedy}"
-
-
-RETRY_AFTER_MAX_S = 60.0
-"""Longest time that is waited, in all, because a server asks for it."""
-
-
-def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return how long the header Retry-After asks to wait; None without one. Its names are in lower case.
-
-    Rate limiters also send fractions of a second, which the standard does not have.
-    """
-    given = headers.get("retry-after", "")
-    if re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", given):
-        return float(given)
-    try:
-        return max((parsedate_to_datetime(given) - datetime.now(UTC)).total_seconds(), 0.0)
-    except (ValueError, TypeError):  # no date, or one without a time zone
-        return None
-
-
-def pause_before_retry_s(asked_s: float | None, own_s: float, waited_s: float, most_s: float) -> float | None:
-    """Return how long to wait before a failed request is sent again; None: it has been waited long enough.
-
-    `asked_s`: what the server asks for (Retry-After), up to RETRY_AFTER_MAX_S in all. `own_s`: the pause if it asks for
-    nothing or less. `waited_s`: since the first try, which is at most `most_s` if the server asks for nothing.
-    """
-    if asked_s is None:
-        return None if waited_s >= most_s else own_s
-    return None if waited_s + asked_s > max(most_s, RETRY_AFTER_MAX_S) else max(asked_s, own_s)
 
 
 def is_redirect(status: int, location: str | None) -> bool:

@@ -33,12 +33,10 @@ the answers; `UnparsedExchange.read` parses them afterwards.
 from __future__ import annotations
 
 import asyncio
-import select
 import socket
 import ssl
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -55,7 +53,8 @@ from specbench_client.transport.exchange import (
     UnparsedExchange,
 )
 from specbench_client.transport.http_connection import HttpConnection, UnparsedResponse
-from specbench_client.transport.kernel_timestamps import SO_TIMESTAMPNS, TIMESTAMP_SPACE, enable_kernel_timestamps
+from specbench_client.transport.kept_connections import KeptConnections, pending_events
+from specbench_client.transport.kernel_timestamps import SO_TIMESTAMPNS, enable_kernel_timestamps
 from specbench_client.transport.limits import (
     CONNECT_TIMEOUT_S,
     DEFAULT_HELD_BYTES_MAX,
@@ -76,16 +75,9 @@ CHECKS_PER_SLICE = 32
 
 _PORTS = {"http": 80, "https": 443}
 
-KEPT_IDLE_S = 300.0
-"""How long an idle https connection is kept; most servers close it earlier."""
-HTTP_IDLE_S = 1.0
-"""The same for http: shorter than the idle timeouts of servers, so that no close crosses a request."""
-WATCHED_S = 0.1
-"""How long a connection must have stayed open after its answer to show that the server keeps connections."""
 SPARES_CHECK_S = 0.25
 SPARES_REOPEN_S = 1.0
 """Shortest time between two openings, so that a server which closes idle connections early is not flooded."""
-_READ_BYTES = 64 * 1024
 
 
 class SocketAddress(NamedTuple):
@@ -219,7 +211,7 @@ class KernelTransport:
         """Send the next request on the connection of an answer that has just ended, if the server keeps it."""
         if not (server.kept.keeps and ended.is_reusable) or server.kept.has_overtaken(ended):
             return
-        if _pending_events([ended.sock]):
+        if pending_events([ended.sock]):
             return  # It was closed, or something was sent that nothing requested.
         request = next_request()
         if request is not None:
@@ -361,125 +353,6 @@ async def _resolve(host: str, port: int) -> SocketAddress:
                 continue
             return address
     return addresses[0]
-
-
-class _IdleConnection(NamedTuple):
-    """`answered`: whether the server has answered a request on it, and not only accepted it."""
-
-    sock: StreamSocket
-    since_ns: int
-    answered: bool
-
-
-class KeptConnections:
-    """The idle connections to one server, and whether it keeps them open after an answer.
-
-    `keeping`: what is known of all servers, by `name`; updated.
-    """
-
-    def __init__(self, keeping: dict[str, bool], name: str, *, tls: bool) -> None:
-        self._keeping = keeping
-        self._name = name
-        self._tls = tls
-        self._idle: deque[_IdleConnection] = deque()
-        self._waiting: deque[HttpConnection] = deque()
-        """New connections in the order of sending. The first ones may have been answered meanwhile."""
-
-    @property
-    def keeps(self) -> bool | None:
-        """Whether the server keeps connections open after its answers; None: not known yet."""
-        return self._keeping.get(self._name)
-
-    def learn(self, *, keeps: bool) -> None:
-        """Note what the server did once. One connection that it closed outweighs all that it kept."""
-        self._keeping[self._name] = keeps and self.keeps is not False
-        if not keeps:
-            self._waiting.clear()
-
-    def opened(self, connection: HttpConnection) -> None:
-        """Note a request on a new connection, unless connections are not kept anyway."""
-        if self.keeps is not False:
-            self._waiting.append(connection)
-
-    def has_overtaken(self, ended: HttpConnection) -> bool:
-        """Return whether an answer on a kept connection ended while an earlier request on a new one got no byte."""
-        while self._waiting and (self._waiting[0].datas or self._waiting[0].ended_ns is not None):
-            self._waiting.popleft()
-        first_ns = self._waiting[0].sent_ns if self._waiting else None
-        is_earlier = first_ns is not None and ended.sent_ns is not None and first_ns < ended.sent_ns
-        return is_earlier and ended.use is ConnectionUse.KEPT
-
-    def put(self, sock: StreamSocket, *, answered: bool) -> None:
-        """Keep a connection until it is taken. Until it is known whether the server keeps http, one is watched.
-
-        Any other is closed: it would take the thread of another in vain.
-        """
-        if self._tls or self.keeps or (self.keeps is None and not self._idle):
-            self._idle.append(_IdleConnection(sock, time.monotonic_ns(), answered))
-        else:
-            sock.close()
-
-    def take(self) -> StreamSocket | None:
-        """Return a connection that the server has not closed; None: there is none, or http is still watched."""
-        while self._idle and (self._tls or self.keeps):
-            connection = self._idle.popleft()
-            if self._is_usable(connection, _pending_events([connection.sock])):
-                return connection.sock
-            connection.sock.close()
-        return None
-
-    @property
-    def count(self) -> int:
-        """Number of idle connections, including those that cannot be used again and are not closed yet."""
-        return len(self._idle)
-
-    def close_unusable(self) -> None:
-        """Close all connections that cannot be used again."""
-        events = _pending_events([connection.sock for connection in self._idle])
-        kept = deque[_IdleConnection]()
-        for connection in self._idle:
-            if self._is_usable(connection, events):
-                kept.append(connection)
-            else:
-                connection.sock.close()
-        self._idle = kept
-
-    def close(self) -> None:
-        """Close all idle connections."""
-        while self._idle:
-            self._idle.pop().sock.close()
-
-    def _is_usable(self, connection: _IdleConnection, events: dict[int, int]) -> bool:
-        """Return whether the connection is young enough and open, and learn from it whether the server keeps it."""
-        idle_s = (time.monotonic_ns() - connection.since_ns) / 1e9
-        is_open = _is_open(connection.sock, events)
-        if connection.answered and (idle_s >= WATCHED_S if is_open else idle_s < HTTP_IDLE_S):
-            self.learn(keeps=is_open)
-        return is_open and idle_s <= (KEPT_IDLE_S if self._tls else HTTP_IDLE_S)
-
-
-def _pending_events(socks: Iterable[StreamSocket]) -> dict[int, int]:
-    """Return the file descriptors on which something arrived, and what."""
-    poll = select.poll()
-    for sock in socks:
-        poll.register(sock.fileno(), select.POLLIN | select.POLLRDHUP)
-    return dict(poll.poll(0))
-
-
-def _is_open(sock: StreamSocket, events: dict[int, int]) -> bool:
-    """Return whether the server has neither closed the connection nor sent content."""
-    pending = events.get(sock.fileno())
-    if pending is None:
-        return True
-    if pending != select.POLLIN:
-        return False
-    try:
-        sock.recvmsg(_READ_BYTES, TIMESTAMP_SPACE)
-    except BlockingIOError:
-        return True  # Records without content: session tickets, which follow a handshake.
-    except OSError:
-        return False
-    return False  # Content that nothing requested; or empty: the server ended the TLS session.
 
 
 async def _keep_spares(kept: KeptConnections, open_new: Callable[[int], Awaitable[None]], spare: int) -> None:

@@ -11,12 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specbench_api.api_model import in_words
-from specbench_api.errors import InvalidSpec, Problem
-from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.decision.request import Prices, RecommendationRequest
-from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
+from specbench_client.analysis.decision.costs import (
+    COST_PER_MILLION,
+    COST_SAVED,
+    REQUESTS_PER_HOUR,
+    EngineCost,
+    cost_figures,
+    requests_per_hour,
+)
+from specbench_client.analysis.decision.request import RecommendationRequest
+from specbench_client.analysis.decision.slo_attainment import attainment, missed, why_by_value
 from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure
 from specbench_client.analysis.statistics.significance import verdicts
 from specbench_client.documents.figure import Figure, StatusFigure, Verdict, too_few_repeats
@@ -31,63 +37,6 @@ from specbench_client.documents.recommendation import (
 )
 from specbench_client.documents.summary import ArrivalPattern, Cell, RequestCounts, RunSummary
 from specbench_client.metrics.time_per_token import STREAM_TPS
-from specbench_client.trust.check_type import list_names
-
-# Each latency target is judged by its own percentile over requests, and by the interval of that figure.
-
-_WORST_FIRST = (
-    Attainment.MISSED,
-    Attainment.UNKNOWN,
-    Attainment.MISSED_BY_VALUE,
-    Attainment.MET_BY_VALUE,
-    Attainment.MET,
-)
-
-
-def attainment(cell: Cell, targets: Sequence[SloTarget]) -> Attainment:
-    """Return the worst attainment over all targets."""
-    found = {_target_attainment(cell, target) for target in targets} | {Attainment.MET}
-    return next(each for each in _WORST_FIRST if each in found)
-
-
-def missed(cell: Cell, targets: Sequence[SloTarget]) -> str:
-    """Return the targets that the cell misses, with their figures: `TPOT p95 ≤ 20 ms: 31.2 ms`."""
-    found = []
-    for target in targets:
-        if not _target_attainment(cell, target).within:
-            value = cell.value(target.figure)
-            found.append(f"{target.words}: {_why_unknown(cell, target) if value is None else f'{value:.3g} ms'}")
-    return "; ".join(found)
-
-
-def _why_unknown(cell: Cell, target: SloTarget) -> str:
-    figure = cell.figures.get(target.figure)
-    return (figure.missing if figure else "") or "not measured"
-
-
-def _target_attainment(cell: Cell, target: SloTarget) -> Attainment:
-    figure = cell.figures.get(target.figure)
-    if figure is None or figure.value is None:
-        return Attainment.UNKNOWN
-    bounds, limit = figure.interval, target.limit_ms
-    if figure.value <= limit:
-        return Attainment.MET if bounds and bounds.high <= limit else Attainment.MET_BY_VALUE
-    return Attainment.MISSED if bounds and bounds.low > limit else Attainment.MISSED_BY_VALUE
-
-
-def why_by_value(cell: Cell, targets: Sequence[SloTarget]) -> str:
-    """Return why targets are met or missed by value only (an interval includes one, or is missing), or not known."""
-    found = []
-    for target in targets:
-        attained, (name, _, limit) = _target_attainment(cell, target), target.words.partition(" ≤ ")
-        if attained is Attainment.UNKNOWN:
-            found.append(f"{name}: {_why_unknown(cell, target)}")
-        elif attained in (Attainment.MET_BY_VALUE, Attainment.MISSED_BY_VALUE):
-            figure = cell.figures[target.figure]
-            includes = f"the interval of {name} includes {limit}"
-            found.append(includes if figure.interval else f"{name} has {figure.missing or NO_INTERVAL}")
-    return list_names(found)
-
 
 OBJECTIVE_FIGURES = {Objective.THROUGHPUT: str(StatusFigure.OUTPUT_TPS), Objective.LATENCY: "tpot_ms_pooled"}
 MORE_IS_BETTER = {Objective.THROUGHPUT: True, Objective.LATENCY: False, Objective.COST: False}
@@ -353,95 +302,3 @@ def _sustained_reason(beyond: CandidateCell, targets: Sequence[SloTarget]) -> st
     if beyond.cell.valid:
         return missed(beyond.cell, targets)
     return f"unknown from {beyond.cell.level.label} on: {beyond.candidate.excluded}"
-
-
-# Requests an hour, and money for a request and for a million output tokens, from an engine's throughput.
-#
-#     requests an hour  = output tokens a second x 3600 / mean output tokens of a request
-#     cost of a request = price of an hour / requests an hour
-#     cost of 1M tokens = cost of a request x 1e6 / mean output tokens of a request
-#
-# Comparisons with the baseline are meaningful only at the same load, and where both meet the same targets.
-
-
-ANY_ARM = "*"
-
-
-@dataclass(frozen=True)
-class EngineCost:
-    """What one arm costs. `hour`: price of its engine for an hour, with all GPUs, the drafter's included."""
-
-    hour: float
-    currency: str
-    words: str
-
-
-def engine_costs(plan: Plan, summary: RunSummary, prices: Prices) -> dict[str, EngineCost]:
-    """Return the cost of each arm by name. Raises InvalidSpec: a price or a number of GPUs is missing."""
-    return {arm.name: _engine_cost(arm.name, plan, summary, prices) for arm in plan.arms}
-
-
-def _engine_cost(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> EngineCost:
-    if prices.machine_hour is not None:
-        words = f"{prices.machine_hour:g} {prices.currency} per hour for all that one engine runs on"
-        return EngineCost(prices.machine_hour, prices.currency, words)
-    product, count = _gpus(arm, plan, summary, prices)
-    if count is None:
-        remedy = "give --gpus N, or --machine-price for an engine without GPUs; in a price list: gpus or machineHour"
-        raise InvalidSpec(
-            [Problem("prices.gpus", f"it is not known how many GPUs the engine of arm {arm} has", remedy)]
-        )
-    price = prices.gpu_hour.get(product, prices.gpu_hour.get(ANY_ARM))
-    if price is None:
-        hardware = product or "a GPU of unknown product"
-        remedy = f"add {product or ANY_ARM!r} to gpuHour, or give --gpu-price"
-        raise InvalidSpec([Problem("prices.gpuHour", f"has no price for {hardware}", remedy)])
-    of_what = product or ("GPU" if count == 1 else "GPUs")
-    words = f"{price:g} {prices.currency} per GPU-hour x {count} {of_what}"
-    return EngineCost(price * count, prices.currency, words)
-
-
-def _gpus(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> tuple[str, int | None]:
-    """Return product and number of GPUs: as requested, else as reported by launches, else as given."""
-    seen: Mapping[FactName, Fact] = {}
-    for each in summary.arm_environments:
-        if each.arm == arm:
-            seen = each.facts
-    product, counted = (seen.get(name) for name in (FactName.GPU, FactName.GPU_COUNT))
-    # A median of launches that differ need not be whole.
-    whole = int(counted.number) if counted and counted.number and counted.number == int(counted.number) else 0
-    count = plan.placement.engine_devices or whole or prices.gpus
-    return (product.value if product and isinstance(product.value, str) else ""), count or None
-
-
-REQUESTS_PER_HOUR = "requests_per_hour"
-COST_PER_REQUEST = "cost_per_request"
-COST_PER_MILLION = "cost_per_million_output_tokens"
-COST_SAVED = "cost_saved"
-LENGTH = "output_tokens_mean"
-_HOUR_S, _MILLION = 3600.0, 1e6
-
-
-def requests_per_hour(cell: Cell) -> Figure | None:
-    """Return requests an hour; None without throughput or lengths. The interval is that of the throughput alone."""
-    rate, length = cell.figures.get(StatusFigure.OUTPUT_TPS), cell.value(LENGTH)
-    if rate is None or not rate.value or not length:
-        return None
-    definition = "Requests an hour: output_tps x 3600 / output_tokens_mean, the load held as it was"
-    return map_figure(rate, lambda tps: tps * _HOUR_S / length, "requests/h", definition)
-
-
-def cost_figures(cell: Cell, bill: EngineCost) -> dict[str, Figure]:
-    """Return the costs of a request and of a million output tokens, by name; empty without throughput or lengths."""
-    hourly, length = requests_per_hour(cell), cell.value(LENGTH)
-    if hourly is None or not length:
-        return {}
-    definition = f"{bill.words} / requests_per_hour"
-    request = map_figure(hourly, lambda rate: bill.hour / rate, bill.currency, f"Cost of one: {definition}")
-    million = map_figure(
-        hourly,
-        lambda rate: bill.hour / rate * _MILLION / length,
-        bill.currency,
-        f"Cost of a million output tokens: {definition} x 1e6 / output_tokens_mean",
-    )
-    return {COST_PER_REQUEST: request, COST_PER_MILLION: million}

@@ -14,12 +14,12 @@ from specbench_client.analysis.decision.candidates import (
     MORE_IS_BETTER,
     CandidateCell,
     candidate_cells,
-    engine_costs,
     gain_verdicts,
     sustained_load,
     unpaired_gain,
 )
 from specbench_client.analysis.decision.choice import Complexity, choose, complexity_of
+from specbench_client.analysis.decision.costs import engine_costs
 from specbench_client.analysis.decision.request import (
     RecommendationRequest,
     faulty_arms,
