@@ -42,6 +42,7 @@ def created(campaign: Resource) -> Resource:
     return {**campaign, "metadata": meta}
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize(("runs", "sizes"), [(40, [40]), (520, [256, 256, 8])])
 def test_the_campaigns_have_exactly_these_runs(runs: int, sizes: list[int]) -> None:
     planned = [runs_of(created(campaign)) for campaign in campaigns(runs, SPEC)]
@@ -51,6 +52,7 @@ def test_the_campaigns_have_exactly_these_runs(runs: int, sizes: list[int]) -> N
     assert all(run["metadata"]["ownerReferences"][0]["controller"] for rows in planned for run in rows)
 
 
+@pytest.mark.draws
 def test_the_runs_are_those_that_the_operator_would_create() -> None:
     campaign = created(campaigns(100, SPEC)[0])
     expected = {row.name: row.resource for row in expand_campaign(parse_campaign(campaign)).runs}

@@ -278,6 +278,7 @@ def test_extraction_is_linear(match: AnswerMatch, text: str) -> None:
     assert extract_answer(text, match) in {None, "42"}
 
 
+@pytest.mark.draws
 def test_unique_items_are_compared_as_json_in_linear_time() -> None:
     def flaw(items: list[Any], draft: str = "https://json-schema.org/draft/2020-12/schema") -> AnswerFlaw | None:
         schema = {

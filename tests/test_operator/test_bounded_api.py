@@ -108,6 +108,7 @@ def test_a_list_is_divided_into_its_items(padding: int, count: int) -> None:
         assert (found_head, list(found)) == (head, rows)
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("pages", [1, 40], ids=["one answer", "many pages"])
 def test_a_list_that_is_too_large_is_an_error_of_its_reader(pages: int) -> None:
     item = json.dumps({"metadata": {"name": "x"}, "data": {"x": "x" * (ANSWER_BYTES_MAX // pages)}}).encode()

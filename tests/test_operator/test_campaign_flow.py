@@ -387,6 +387,7 @@ def test_run_rows_are_truncated_and_accept_unknown_conditions(settled: CampaignW
     assert (row.phase, len(row.best), row.progress) == ("Analyzing", 64, "100000/10000")
 
 
+@pytest.mark.draws
 def test_the_status_of_the_largest_campaign_is_below_100_kilobytes() -> None:
     values = [round(step / 100, 2) for step in range(64)]
     axes = [

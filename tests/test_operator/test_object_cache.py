@@ -257,6 +257,7 @@ class LargeSecrets(FakeApi):
         return {"metadata": {"name": name}, "data": data}
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize(
     ("key", "pause_s", "limit_bytes"),
     [

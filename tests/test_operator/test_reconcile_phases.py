@@ -459,6 +459,7 @@ def test_an_unsupported_spec_creates_nothing_and_reports_the_field_and_a_remedy(
     assert len(world.events) == 1
 
 
+@pytest.mark.draws
 def test_a_plan_that_exceeds_a_config_map_is_an_invalid_spec() -> None:
     many = {"concurrency": list(range(1, 17)), "repeats": 32}
     workloads = [

@@ -349,6 +349,7 @@ def test_the_config_map_contains_each_arms_files_and_a_pod_mounts_its_own() -> N
         assert ("speculative_config" in yaml.safe_load(data[key])) == (group.arm != "none")
 
 
+@pytest.mark.draws
 def test_a_plan_whose_files_exceed_a_config_map_is_refused() -> None:
     large = {**TENSORRT, "spec.engine": {"kind": "tensorrt-llm", "config": {"note": "x" * (PLAN_BYTES_MAX // 3)}}}
     assert plan_config_map(*given({**large, "spec.drafters": []}))["data"]
