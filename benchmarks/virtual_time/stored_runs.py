@@ -82,7 +82,7 @@ def _shifted(table: pa.Table, by_ns: int) -> pa.Table:
 
 def _store_point(root: Store, plan: Plan, point: Point, template: pa.Table, size: tuple[int, int]) -> int:
     """Store one point. `size`: its number of records, and of distinct prompts."""
-    key, laps = records_key(point.hash, 0, ATTEMPT), list[pa.Table]()
+    key, laps = records_key(point.hash, ATTEMPT), list[pa.Table]()
     file = Path(root.uri(key))
     file.parent.mkdir(parents=True)
     with pq.ParquetWriter(file, FILE_SCHEMA, compression="zstd") as writer:

@@ -182,7 +182,6 @@ _NAMES = {flag.field: flag.name for flag in FLAGS} | {
     "metadata.name": "--name",
     "engine.endpoints": "--endpoint",
     "load.arrival": "--arrival, --burstiness, --max-in-flight and --trace",
-    "load.clients": "--workers",
     "load.arrival.seed": "--seed",
     "systemPrompt": "--system-prompt-tokens",
     "set dataset.allowMissing: true": "give --allow-missing",

@@ -32,7 +32,6 @@ The keys are the same in S3 (below `spec.results.s3.prefix`) and in a local fold
 
 - A local run has the namespace `local`.
 - HASH is the SHA-256 of what the point specifies: model, engine, drafter, workload, load, repeat, hardware.
-- CLIENT is the number of the client, from 0: `spec.load.clients` of them measure a point together.
 - ATTEMPT is new each time a client starts, so attempts do not overwrite each other.
 - **Below `points/`, only files that a manifest lists are results.** Other files are from interrupted attempts.
 

@@ -165,7 +165,6 @@ def test_names_deadlines_and_locations_do_not_change_the_hash(edits: dict[str, A
         {"spec.workloads[0].extraBody": {"top_k": 20}},
         {"spec.load.requests": 17},
         {"spec.load.warmupRequests": 3},
-        {"spec.load.clients": 2},
         {"spec.load.concurrency": [1, 9]},
         {"spec.load.slots": 9},
         {"spec.load.requests": MISSING, "spec.load.durationSeconds": 16},

@@ -41,7 +41,7 @@ def test_the_key_of_a_manifest_identifies_its_point(point: str) -> None:
     assert layout.hash_of_manifest(layout.manifest_key(point)) == point
     others = (
         layout.summary_key(point),
-        layout.records_key(point, 0, "0-1"),
+        layout.records_key(point, "0-1"),
         layout.PLAN,
         f"x/{layout.manifest_key(point)}",
     )
@@ -50,4 +50,4 @@ def test_the_key_of_a_manifest_identifies_its_point(point: str) -> None:
 
 def test_result_keys_are_as_documented() -> None:
     assert layout.run_root("team", "demo", "u-1") == "runs/team/demo/u-1"
-    assert layout.records_key("ab", 7, "2-0") == "points/ab/records/7-2-0.parquet"
+    assert layout.records_key("ab", "2-0") == "points/ab/records/0-2-0.parquet"

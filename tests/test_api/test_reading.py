@@ -96,6 +96,11 @@ def engine_container(**fields: Any) -> dict[str, Any]:
             "unknown field (set placement.engineServiceAccountName)",
         ),
         (engine_container(image="a:1"), f"{POD}.containers[0].image", "unknown field (set engine.image)"),
+        (
+            {"spec.load.clients": 2},
+            "spec.load.clients",
+            "unknown field (one client sends the whole load: give it more CPU (placement.client.resources))",
+        ),
     ],
     ids=str,
 )

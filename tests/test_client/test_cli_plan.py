@@ -48,26 +48,6 @@ def test_estimate_follows_the_requested_load(
     assert (size["requests"], size["loadSeconds"]) == (requests, seconds)
 
 
-@pytest.mark.parametrize(
-    ("resources", "total"),
-    [
-        ({}, "8 CPU cores and 16Gi"),
-        ({"limits": {"cpu": "500m", "memory": "8G"}}, "2 CPU cores and 29.8Gi"),
-        ({"requests": {"cpu": 1}, "limits": {"cpu": 4}}, "4 CPU cores and 16Gi"),
-    ],
-    ids=str,
-)
-def test_number_of_clients_is_printed_with_what_they_request(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], resources: dict[str, Any], total: str
-) -> None:
-    load = {"concurrency": [8], "repeats": 1, "clients": 4}
-    file = str(write_run(tmp_path, simulated_run(load=load, placement={"client": {"resources": resources}})))
-    assert exit_code(["plan", file]) == Exit.OK
-    assert f"4 client pods for each launch with together {total}\n" in capsys.readouterr().out
-    assert exit_code(["plan", file, "--output", "json"]) == Exit.OK
-    assert json.loads(capsys.readouterr().out)["estimate"]["clients"] == 4
-
-
 def planned_estimate(capsys: pytest.CaptureFixture[str], file: Path, *arguments: str) -> dict[str, Any]:
     assert exit_code(["plan", str(file), "--output", "json", *arguments]) == Exit.OK
     estimate: dict[str, Any] = json.loads(capsys.readouterr().out)["estimate"]

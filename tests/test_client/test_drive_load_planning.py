@@ -25,7 +25,6 @@ from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.errors import EngineFailed
 from specbench_client.load import arrivals as schedule_module
-from specbench_client.load.client_link import LoadClients
 from specbench_client.load.worker_pool import WorkerLost, WorkerPool
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.folder import FolderStore
@@ -185,8 +184,8 @@ async def test_killed_worker_raises_an_error_and_leaves_no_result(
     pools: list[WorkerPool] = []
 
     class RecordedPool(WorkerPool):
-        def __init__(self, workers: int, clients: LoadClients) -> None:
-            super().__init__(workers, clients)
+        def __init__(self, workers: int) -> None:
+            super().__init__(workers)
             pools.append(self)
 
     monkeypatch.setattr(driving, "WorkerPool", RecordedPool)

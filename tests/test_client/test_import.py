@@ -247,7 +247,7 @@ def test_a_comparison_that_gives_no_speedup_has_an_exit_code_of_its_own(
 def test_every_remedy_of_an_imported_run_is_free_of_our_fields() -> None:
     """Except remedies of checks whose data no import has: client health, launches, facts, specs, judged answers."""
     unreachable = {
-        "TokenCountMismatch", "PrematureLengthStop", "ClientSaturated", "ClientClocksDiffer", "UnexpectedOutputLengths",
+        "TokenCountMismatch", "PrematureLengthStop", "ClientSaturated", "UnexpectedOutputLengths",
         "DatasetRowsMissing", "KvCacheReduced", "SamplingDiffersFromLog", "DrafterCarryover", "ArmSpecificArguments",
         "ArmEnvironmentsDiffer", "MissingPoints", "AnswersWorse", "BaselineAnswersFlawed",
         "ReasoningNotAsRequested", "AcceptanceUnconfirmed",

@@ -275,9 +275,6 @@ class Job:
         message: dict[str, object] = json.loads((self.folder / "ended").read_text())
         return message
 
-    def stored_points(self) -> int:
-        return sum(self.store.get(manifest_key(point.hash)) is not None for point in self.plan.points)
-
 
 async def await_point(plan: Plan, index: int, engine: RunningSimulator) -> None:
     """Return when the engine has answered five measured requests of this point."""
@@ -339,45 +336,6 @@ async def test_killed_client_continues_at_the_interrupted_point(
         assert_everything_was_measured_once(job, engine)
     message = "group 0: 2 points measured, 1 were already measured"
     assert job.ended() == {"code": 0, "reason": "Measured", "message": message}
-
-
-async def start_client(job: Job, engine: RunningSimulator, client: int) -> asyncio.subprocess.Process:
-    """Start one client of several, as the pod of an Indexed Job."""
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "specbench_client.job", "drive", "--plan", job.folder / "plan.json", "--group", "0",
-        "--attempt", "1", "--endpoint", engine.url, "--results", job.results,
-        "--termination-log", job.folder / f"ended-{client}", stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "TMPDIR": str(job.folder), "JOB_COMPLETION_INDEX": str(client)},
-    )  # fmt: skip
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(("where", "killed"), [("folder", 0), ("s3", 1)])
-async def test_clients_of_one_load_end_together_and_measure_everything_once(
-    where: str, killed: int, tmp_path: Path, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    s3_access.enter(monkeypatch)
-    load = {"concurrency": [2, 4], "repeats": 1, "warmupRequests": 2, "clients": 2}
-    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=PROMPTS, turns=TURNS), {"spec.load": load})
-    folder = str(tmp_path / "results")
-    job = Job(plan, tmp_path, folder if where == "folder" else f"s3://{s3_access.bucket}/clients-{tmp_path.name}")
-    (tmp_path / "plan.json").write_text(plan.to_json())
-
-    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
-        clients = [await start_client(job, engine, client) for client in range(2)]
-        await await_point(plan, 1, engine)
-        clients[killed].send_signal(signal.SIGKILL)
-        codes = await asyncio.gather(*map(finish, clients))
-        assert (codes[killed], codes[1 - killed]) == (-signal.SIGKILL, 1)
-        lost = json.loads((tmp_path / f"ended-{1 - killed}").read_text())
-        assert (lost["reason"], job.stored_points()) == ("ClientLost", 1)
-        assert f"client {killed} of 2 was lost" in lost["message"]
-
-        clients = [await start_client(job, engine, client) for client in range(2)]
-        assert await asyncio.gather(*map(finish, clients)) == [0, 0]
-
-        assert_everything_was_measured_once(job, engine)
-    assert conclude(plan, job.store).points_measured == 2
 
 
 """The client, whose analysis waits for a signal."""

@@ -60,19 +60,15 @@ def test_first_idle_stream_of_any_worker_ends_the_steady_state() -> None:
 
 
 @pytest.mark.parametrize("kind", [ClosedLoopPhases, OpenLoopPhases])
-def test_the_last_measured_conversations_of_two_clients_end_before_either_knows_of_the_other(
+def test_the_steady_state_ends_with_the_last_measured_conversation_of_all_workers(
     kind: type[ClosedLoopPhases | OpenLoopPhases],
 ) -> None:
-    tables = [worker_table(2), worker_table(2)]  # each client has its own, and rows are exchanged
-    phases = [kind(table, worker, 3, 1) for worker, table in enumerate(tables)]
+    shared = worker_table(2)
+    phases = [kind(shared, worker, 3, 1) for worker in range(2)]
     phases[0].measured(20)
     phases[0].measured(30)
-    phases[1].measured(40)
-    assert [one.steady_bounds.steady_end_ns for one in phases] == [None, None]
     assert not any(one.all_measured() for one in phases)
-    for column in WorkerColumn:
-        for worker, (own, other) in enumerate((tables, tables[::-1])):
-            other.put(worker, column, own.get(worker, column))
+    phases[1].measured(40)
     assert [one.steady_bounds.steady_end_ns for one in phases] == [40, 40]
     assert all(one.all_measured() for one in phases)
 

@@ -285,7 +285,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         plan = store_results(world, folder / "specbench-results", uid)
         store = FolderStore(folder / "specbench-results" / run_root(plan.namespace, plan.name, uid))
         stored = [key for key in store.keys("points/") if "/records/" in key]
-        store.put(records_key(plan.points[0].hash, 0, "killed"), store.get(stored[0]) or b"")
+        store.put(records_key(plan.points[0].hash, "killed"), store.get(stored[0]) or b"")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(write_results, "render_html", lambda *_: "")
             conclude(plan, store)

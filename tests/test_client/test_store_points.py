@@ -176,14 +176,14 @@ def test_records_of_a_client_are_one_file_with_row_groups(
 ) -> None:
     monkeypatch.setattr(records_module, "GROUP_ROWS", 2)
     monkeypatch.setattr(records_module, "UPLOAD_BYTES", upload_bytes)
-    writer = points.open(PLANNED, "1-a", client=3)
+    writer = points.open(PLANNED, "1-a")
     for number in range(5):
         writer.add(record(number))
 
     listed = writer.finish()
 
     data = points.store.get(listed.key) or b""
-    assert points.store.keys() == [listed.key] == [f"points/{POINT}/records/3-1-a.parquet"]
+    assert points.store.keys() == [listed.key] == [f"points/{POINT}/records/0-1-a.parquet"]
     assert (listed.rows, listed.size, listed.sha256) == (5, len(data), hashlib.sha256(data).hexdigest())
     groups = [list(table.column("request_id").to_pylist()) for table in iter_tables(io.BytesIO(data))]
     assert groups == [["r0", "r1"], ["r2", "r3"], ["r4"]]
@@ -213,7 +213,7 @@ def test_records_are_written_at_a_lower_priority_than_that_of_the_measuring_proc
 
     found: list[int] = []
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    writer = RecordWriter(WatchedStore(tmp_path / "results"), PLANNED, 0, "1-a")
+    writer = RecordWriter(WatchedStore(tmp_path / "results"), PLANNED, "1-a")
     writer.add(record(0))
     writer.finish()
 
@@ -223,7 +223,7 @@ def test_records_are_written_at_a_lower_priority_than_that_of_the_measuring_proc
 
 def test_store_error_is_raised_by_finish_and_by_the_next_record(tmp_path: Path) -> None:
     store = RejectingStore(FolderStore(tmp_path / "results"), [("records/", StoreErrorReason.CREDENTIALS_REFUSED)])
-    writer = RecordWriter(store, PLANNED, 0, "1-a")
+    writer = RecordWriter(store, PLANNED, "1-a")
     writer.add(record(0))
 
     with pytest.raises(NotDurable) as caught:
@@ -260,7 +260,7 @@ def test_a_full_disk_ends_the_point_with_a_reason_and_leaves_no_file(
 def test_an_upload_of_an_attempt_that_ended_is_discarded(
     s3: bool, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one that was given up at once, of one that was killed by its successor; not that of another client."""
+    """Of one that was given up at once, of one that was killed by its successor."""
     store: Store = request.getfixturevalue("s3_store") if s3 else FolderStore(tmp_path / "results")
     points, records = PointStore(store), f"points/{POINT}/records/"
     monkeypatch.setattr(records_module, "UPLOAD_BYTES", 5 * 2**20)
@@ -269,16 +269,14 @@ def test_an_upload_of_an_attempt_that_ended_is_discarded(
     for number in range(3):
         given_up.add(dataclasses.replace(record(number), output_text=text[number:]))
     given_up.abandon(60)
-    others = [store.start_upload(f"{records}{name}.parquet") for name in ("0-2-killed", "1-2-running")]
-    for each in others:
-        each.add(b"part")
+    killed = store.start_upload(f"{records}0-2-killed.parquet")
+    killed.add(b"part")
 
     listed = points.open(PLANNED, "3-b").finish()
 
     assert store.keys() == [listed.key]
-    assert unfinished_uploads(store, records) == [f"{records}1-2-running.parquet"]
-    for each in others:
-        each.abort()
+    assert unfinished_uploads(store, records) == []
+    killed.abort()
 
 
 def unfinished_uploads(store: Store, prefix: str) -> list[str]:
@@ -485,7 +483,7 @@ def test_failed_upload_is_reported_although_encoding_then_fails_too(
             assert opened.wait(60)
             raise NotDurable("refused", StoreErrorReason.REFUSED)
 
-    writer = RecordWriter(RefusingStore(tmp_path), PLANNED, 0, "1-a")
+    writer = RecordWriter(RefusingStore(tmp_path), PLANNED, "1-a")
     writer.add(record(0))
     while file.tell() == 0:
         writer._threads[0].join(0.01)
@@ -498,7 +496,7 @@ def test_failed_upload_is_reported_although_encoding_then_fails_too(
 def test_unavailable_store_gets_the_records_later(tmp_path: Path) -> None:
     folder = FolderStore(tmp_path / "results")
     failing = RejectingStore(folder, [("records/", StoreErrorReason.AWAY)] * 3)
-    writer = RecordWriter(RetryingStore(failing, RetryPolicy(pause_s=lambda _: False)), PLANNED, 0, "1-a")
+    writer = RecordWriter(RetryingStore(failing, RetryPolicy(pause_s=lambda _: False)), PLANNED, "1-a")
     writer.add(record(0))
 
     assert [writer.finish().key] == folder.keys()

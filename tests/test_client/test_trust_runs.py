@@ -438,39 +438,6 @@ def test_a_late_event_loop_is_harmless_where_the_kernel_timestamps(share: float 
     assert [finding.check for finding in found] == expected
 
 
-@pytest.mark.parametrize(
-    ("streams", "watch", "clients", "expected"),
-    [
-        (128, {"cpu_share": 0.95}, 1, 2),
-        (128, {"cpu_share": 0.95}, 10, 19),
-        (128, {"cpu_share": 0.95}, 40, 64),
-        (128, {"cpu_share": 0.95}, 64, None),
-        (1, {"cpu_share": 0.95}, 1, None),
-        (3, {"cpu_share": 0.95}, 2, 3),
-        (3, {"cpu_share": 0.95}, 3, None),
-        (3, {"cpu_share": 0.6, "loop_lag_p99_ms": 400.0, "kernel_clock_share": 0.0}, 2, 3),
-        (3, {"cpu_share": 0.2, "loop_lag_p99_ms": 400.0, "kernel_clock_share": 0.0}, 1, None),
-        (3, {"cpu_share": None, "loop_lag_p99_ms": 400.0, "kernel_clock_share": 0.0}, 1, None),
-    ],
-)
-def test_saturated_client_is_advised_to_use_more_clients_only_if_they_help(
-    streams: int, watch: dict[str, float | None], clients: int, expected: int | None
-) -> None:
-    edits = {"spec.load.clients": clients}
-    world = SyntheticRun(prompts=24, concurrency=(streams,), repeats=1, edits=edits)
-    found = findings_of(replace_watch(**watch), world=world)
-    (finding,) = (each for each in found if each.check == "ClientSaturated")
-    advice = f"; on a cluster, divide the load among more clients with load.clients: {expected}"
-    assert finding.message.endswith(advice) == (expected is not None)
-    assert ("load.clients" in finding.message) == (expected is not None)
-
-
-@pytest.mark.parametrize(("error_ms", "expected"), [(None, 0), (20.0, 0), (20.1, 1), (2000.0, 1)])
-def test_clients_without_one_clock_are_found(error_ms: float | None, expected: int) -> None:
-    findings = findings_of(replace_watch(clients=2, clock_error_ms=error_ms))
-    assert check_names(findings) == [("ClientClocksDiffer", INVALID)] * expected
-
-
 def test_tolerated_lateness_depends_on_the_request_time() -> None:
     long = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, tokens=(400, 500))
     late = replace_watch(loop_lag_p99_ms=30.0, kernel_clock_share=None)

@@ -134,12 +134,6 @@ REVEAL_TOKEN = (
 """An engine that ends with its own token in the termination message."""
 HUB = {"spec.model.tokenSecretRef": {"name": "hub"}}
 SMALL_MEMORY = {"spec": {"containers": [{"name": "engine", "resources": {"limits": {"memory": "12Mi"}}}]}}
-TWO_CLIENTS: dict[str, Any] = {
-    "spec.drafters": [],
-    "spec.engine.args": SLOW,
-    "spec.load": {"concurrency": [4], "repeats": 1, "warmupRequests": 2, "clients": 2},
-    "spec.placement": {"gpus": 1, "client": {"resources": {"requests": {"memory": "256Mi"}}}},
-}
 
 
 @dataclass(frozen=True)
@@ -192,7 +186,6 @@ def begun(product: InstalledProduct, traces: Traces) -> Iterator[dict[str, Begun
         "lost": {"spec.engine.args": SLOW},
         # All prompts are shorter, but a run with this field fails if the client's image does not contain o200k_base.
         "whole": {**HUB, "spec.workloads[0].dataset.inputTokens": {"max": 100_000}},
-        "clients": TWO_CLIENTS,
         "prompts": {"spec.workloads[0].dataset.uri": "/usr/share/specbench/missing.jsonl"},
         "servers": running_servers(product),
         **{name: failure.edits for name, failure in FAILURES.items()},
@@ -411,23 +404,6 @@ def check_health(seen: list[dict[str, Any]]) -> None:
     assert set(argo[:last]) == {"Progressing"}
     healthy = seen[-1]["status"]["trust"] == "Trustworthy"
     assert set(argo[last:]) == {"Healthy" if healthy else "Degraded"}
-
-
-def test_two_clients_measure_a_point_together(begun: dict[str, Begun]) -> None:
-    run, stored = begun["clients"].run, begun["clients"].stored
-    status = run.ends(within_s=WITHIN_S)
-    assert (status["progress"], stored.violations()) == ("1/1", [])
-    eventually(lambda: run.active_objects() == [], "the run is active although its results exist")
-    *earlier, job = sorted(run.children("jobs", "client"), key=lambda job: job["metadata"]["creationTimestamp"])
-    assert len(earlier) == launches_lost(run), run.warnings()
-    assert (job["spec"]["completionMode"], job["status"]["succeeded"]) == ("Indexed", 2)
-    assert job["status"].get("failed", 0) == 0
-    requests = set(stored.records("none").request_id)
-    assert {"-c1-" in request for request in requests} == {True, False}, "both clients sent requests"
-    (point,) = stored.points()
-    health = stored.json(f"points/{point}/summary.json")["clientHealth"]
-    assert health["clients"] == 2
-    assert health["clockErrorMs"] >= 0
 
 
 @pytest.mark.parametrize("name", FAILURES)

@@ -321,22 +321,6 @@ def test_nothing_connects_to_clients(role: str, peer: Peer) -> None:
     assert not allowed("ingress", peer_of(role), peer, 8000, NETWORK)
 
 
-@pytest.mark.parametrize(
-    ("peer", "expected"),
-    [
-        (peer_of("client"), True),
-        (peer_of("client", OLDER_UID), False),
-        (peer_of("engine"), False),
-        (peer_of("report"), False),
-    ],
-)
-def test_several_clients_of_a_run_reach_each_other(peer: Peer, *, expected: bool) -> None:
-    run = parse_run(operator_run({"spec.load": {"concurrency": [8], "clients": 2}}))
-    clients = list(network_policies(run, NETWORK))[-1]["spec"]
-    assert selected(clients["podSelector"], peer_of("client").labels)
-    assert any(matches(row, peer) for rule in clients["ingress"] for row in rule["from"]) is expected
-
-
 @pytest.mark.parametrize("role", ["engine", "client", "report", "gate"])
 @pytest.mark.parametrize(
     ("peer", "port", "expected"),

@@ -28,7 +28,6 @@ from specbench_api.plan.plan import Plan
 from specbench_api.plan.template_conflicts import DO_NOT_DISRUPT, ENGINE_VARIABLES, ENGINE_VOLUMES, HUB_TOKEN
 from specbench_api.plan.validation import PLAN_BYTES_MAX, PREFERRED
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric, GateRequest, Tolerance
-from specbench_api.spec.load import CLIENTS_MAX
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME_MAX, SpecBenchRun
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
@@ -73,7 +72,6 @@ def documented_runs() -> dict[str, DocumentedRun]:
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL: dict[str, Any] = {"spec.placement": {}}
-SEVERAL_CLIENTS: dict[str, Any] = {**SMALL, "spec.load": {"concurrency": [64], "repeats": 1, "clients": 3}}
 QUEUED: dict[str, Any] = {"spec.placement": {"gpus": 2, "queueName": "bench", "queuePriorityClass": "nightly"}}
 FULL: dict[str, Any] = {
     "spec.model": {"name": "acme/tiny", "pvc": {"claimName": "models", "path": "tiny.gguf"}},
@@ -285,7 +283,6 @@ MANIFESTS: dict[str, tuple[Callable[[SpecBenchRun, Plan], Any], dict[str, Any]]]
     "service-started-over": (_service_again, SMALL),
     "client-small": (_client, SMALL),
     "client-full": (_client, FULL),
-    "client-several": (_client, SEVERAL_CLIENTS),
     "client-external": (_client, EXTERNAL),
     "report-small": (_report, SMALL),
     "report-full": (_report, FULL),
@@ -294,7 +291,6 @@ MANIFESTS: dict[str, tuple[Callable[[SpecBenchRun, Plan], Any], dict[str, Any]]]
     "plan": (_plan, SMALL),
     "network-engines": (_engines_policy, SPREAD),
     "network-clients": (_clients_policy, SMALL),
-    "network-clients-several": (_clients_policy, SEVERAL_CLIENTS),
 }
 
 
@@ -362,7 +358,7 @@ def test_every_golden_file_has_a_manifest() -> None:
 
 
 def test_the_longest_run_name_gives_valid_child_names() -> None:
-    assert len(f"{client_name('n' * NAME_MAX, 511, 9_999)}-{CLIENTS_MAX - 1}") <= 63, "the name of an Indexed Job's pod"
+    assert len(client_name("n" * NAME_MAX, 511, 9_999)) <= 63
     assert len(gate_name("n" * NAME_MAX, "0" * 64)) <= 63
     stateful_set = f"{nodes_name('n' * NAME_MAX, 511, 9)}-0"
     assert len(f"{stateful_set}-0123456789") <= 63, "a label of its pods, controller-revision-hash"

@@ -17,9 +17,7 @@ from specbench_api.outcome.exit_codes import Exit
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.template_conflicts import amount_of
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_api.spec.placement import CLIENT_DEFAULTS
 from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
 from specbench_client.cli.plan_hours import (
     ASSUME,
@@ -312,7 +310,7 @@ def _document(run: EstimatedRun) -> dict[str, Any]:
         "commands": _commands(plan),
         "configs": {arm: dict(launch.configs) for arm, launch in launches.items() if launch.configs},
         "measured": sorted(run.measured),
-        "estimate": _size_document(run) | {"clients": plan.load.clients},
+        "estimate": _size_document(run),
     }
 
 
@@ -338,18 +336,5 @@ def _text(run: EstimatedRun) -> str:
     seconds = f", {size.load_seconds:.0f} s of load" if size.load_seconds is not None else ""
     done = f"({len(run.measured)} measured already)"
     counts = f"{'' if external else f'{size.launches} launches, '}{size.points} points {done}"
-    lines += ["", f"{counts}{requests}{tokens}{seconds}{_clients(plan)}"]
+    lines += ["", f"{counts}{requests}{tokens}{seconds}"]
     return "\n".join([*lines, *hours_text([run])])
-
-
-def _clients(plan: Plan) -> str:
-    """Return the number of client pods and what they request together; empty for one."""
-    count, given = plan.load.clients, plan.placement.client.resources
-    if count == 1:
-        return ""
-    cpu, memory = (
-        count * amount_of(given.requests.get(name) or given.limits.get(name) or CLIENT_DEFAULTS[name])
-        for name in ("cpu", "memory")
-    )
-    total = f"{cpu.normalize():f} CPU cores and {float(memory) / 2**30:.3g}Gi"
-    return f", {count} client pods for each launch with together {total}"

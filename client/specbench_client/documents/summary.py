@@ -154,15 +154,7 @@ class ClientHealth(ApiModel):
     """What the client observed about itself during the measurement."""
 
     workers: int | None = None
-    """Number of processes that generated the load, over all clients."""
-    clients: int | None = None
-    """Number of clients that sent the load together; None if it was one."""
-    clock_error_ms: float | None = None
-    """Several clients: maximum difference between times of two clients that count as the same, in ms. Half the shortest
-    round trip between them, plus the change of the clocks' offset over the point and the difference of their starts."""
-    clock_skew_ms: float | None = None
-    """Several clients: largest difference between the wall clocks of two of them, in ms. Times in records do not use
-    them."""
+    """Number of processes that generated the load."""
     cpu_share: float | None = None
     """CPU seconds per second of the busiest worker, relative to one core."""
     loop_lag_p99_ms: float | None = None

@@ -5,9 +5,6 @@ invalid input is reported before any request (a finished group needs neither pro
 completion; compare the engine with what earlier launches observed; record the facts of the launch; start the workers;
 then measure each point without a manifest. Cancelling interrupts it: the current point leaves no manifest, all others
 are kept. The workers always end with it.
-
-With `load.clients`, several clients do this together. Each sends its share of every load and stores its own records;
-client 0 checks the engine and writes everything else. If one of them fails, all of them do.
 """
 
 from __future__ import annotations
@@ -16,15 +13,15 @@ import asyncio
 import itertools
 import logging
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import specbench_client
 from specbench_api.outcome.layout import ended_key, launch_key
 from specbench_api.outcome.provenance import FactName
-from specbench_api.plan.plan import EngineGroup, Plan, Point
+from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_client.analysis.summary.trends import acceptance_trend, has_decayed, reduced_to_acceptance
 from specbench_client.dialects.registry import dialect_of
 from specbench_client.documents.manifest import Manifest, PointProvenance
@@ -37,15 +34,13 @@ from specbench_client.drive.engine_connection import (
     observe_launch,
     served_model,
 )
-from specbench_client.drive.join_clients import join_clients
 from specbench_client.drive.load_planning import LoadPlanner, load_arrival_plan
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.point import PointMeasurement
 from specbench_client.drive.progress import PROGRESS, ProgressTracker
 from specbench_client.drive.prompts import WorkloadPrompts, load_workload_prompts, reject_too_long_prompts
 from specbench_client.drive.resume import claim_store, reject_changed_inputs
-from specbench_client.errors import BadInput, NotDurable
-from specbench_client.load.client_link import LoadClients
+from specbench_client.errors import NotDurable
 from specbench_client.load.load_shares import usable_cores
 from specbench_client.load.worker_pool import WorkerPool
 from specbench_client.store.points import PointStore
@@ -110,65 +105,36 @@ class _GroupDriver:
             async with (
                 _publish_progress(progress, self.store, self.options) as publisher,
                 self._connected(inputs) as engine,
-                join_clients(self.group, self.plan.load.clients, self.endpoint, first, self.options) as clients,
             ):
-                clients.count_done, progress.others = progress.counts, lambda: clients.others_done
-                todo, inputs = await self._agree(clients, todo, inputs)
-                observed = {} if clients.index else await self._check_engine(engine, points, inputs)
-                await clients.gather("engine checked")
-                async with WorkerPool(inputs.pool_size, clients) as pool:
-                    measurement = PointMeasurement(engine, points, self.options, progress, inputs.loads, pool, clients)
+                observed = await self._check_engine(engine, points, inputs)
+                async with WorkerPool(inputs.pool_size) as pool:
+                    measurement = PointMeasurement(engine, points, self.options, progress, inputs.loads, pool)
                     windows = await asyncio.to_thread(self._windows, points, found.values())
                     progress.trend = acceptance_trend(windows)
                     for point in todo:
-                        if await self._ends_early(clients, windows):
-                            if not clients.index:
-                                key = ended_key(self.group.index, len(windows))
-                                await asyncio.to_thread(points.store.replace, key, b"{}")
+                        if self.plan.stop == "WhenDecayed" and has_decayed(windows):
+                            key = ended_key(self.group.index, len(windows))
+                            await asyncio.to_thread(points.store.replace, key, b"{}")
                             break
                         rest = point.model_dump_json(exclude={"hash"})
                         _log.info("measuring points/%s: %s", point.hash, rest)  # redaction keeps a hash in a path
-                        prompts, provenance = inputs.prompts[point.workload].prompts, observed.get(point.workload)
                         summary = await measurement.measure(
-                            point, prompts, provenance, warm_up=self.options.warm_up and point is todo[0]
+                            point,
+                            inputs.prompts[point.workload].prompts,
+                            observed[point.workload],
+                            warm_up=self.options.warm_up and point is todo[0],
                         )
                         measured.append(point.hash)
-                        if self.plan.soaks and summary is not None:
+                        if self.plan.soaks:
                             windows.append(reduced_to_acceptance(summary))
                             progress.trend = acceptance_trend(windows)
                         await publisher.show(stored=False)
                 progress.phase = "done"
         return GroupResult(tuple(measured), tuple(sorted(found)))
 
-    async def _ends_early(self, clients: LoadClients, windows: Sequence[PointSummary]) -> bool:
-        """Return whether a stop rule ends the group now, by the windows of client 0, which has all of them."""
-        if self.plan.stop != "WhenDecayed":
-            return False
-        ends: bool = (await clients.gather(has_decayed(windows)))[0]
-        return ends
-
     def _windows(self, points: PointStore, found: Iterable[Manifest]) -> list[PointSummary]:
         """Return the stored windows of a soak test, reduced. Blocks."""
         return [reduced_to_acceptance(points.read_summary(manifest)) for manifest in found] if self.plan.soaks else []
-
-    async def _agree(
-        self, clients: LoadClients, todo: Sequence[Point], inputs: _GroupInputs
-    ) -> tuple[list[Point], _GroupInputs]:
-        """Return the points that all clients measure, and the inputs with workers for the smallest client.
-
-        Raises BadInput if a client read other inputs.
-        """
-        prompts = {name: one.prompts.fingerprint for name, one in inputs.prompts.items()}
-        read = {"prompts": prompts, "trace": inputs.loads.arrivals.trace_fingerprint, "version": _VERSION}
-        own = {"points": [point.hash for point in todo], "cores": inputs.loads.cores, "read": read}
-        given = await clients.gather(own)
-        if different := [client for client, each in enumerate(given) if each["read"] != given[0]["read"]]:
-            what = f"client {different[0]} read other prompts or another trace than client 0, or is of another version"
-            raise BadInput(f"{what}: do not change them during a run, and use one image for all clients")
-        cores = min(each["cores"] for each in given)
-        if cores != inputs.loads.cores:
-            inputs = replace(inputs, loads=replace(inputs.loads, cores=cores))
-        return [point for point in self.group.points if point.hash in given[0]["points"]], inputs
 
     async def _check_engine(
         self, engine: EngineConnection, points: PointStore, inputs: _GroupInputs
@@ -280,7 +246,7 @@ class _ProgressPublisher:
         progress = self.progress.current()
         if self.options.on_progress is not None:
             self.options.on_progress(progress)
-        if stored and not self.options.client_index:
+        if stored:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self.writer, self._store, progress.to_json().encode())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,6 @@ from specbench_client.load.load_shares import (
     workers_for_rate,
     workers_for_streams,
 )
-from specbench_client.load.phases import SCHEDULE_NOTICE_NS, SCHEDULE_NOTICE_OF_CLIENTS_NS
 from specbench_client.transport.exchange import ErrorClass
 
 
@@ -92,10 +90,9 @@ WARMUP_STREAMS = 8
 
 @dataclass(frozen=True)
 class LoadPlanner:
-    """Plans loads, with the workers of all clients.
+    """Plans loads.
 
-    `cores`: of each client. `workers`: the requested number of each client; None: as many as a load needs, at most one
-    per core.
+    `cores`: usable ones. `workers`: the requested number; None: as many as a load needs, at most one per core.
     """
 
     plan: Plan
@@ -107,10 +104,9 @@ class LoadPlanner:
         """Return the point's load over this many prompts. Raises BadInput."""
         times = self.arrivals.times(point, prompts)
         if times is not None:
-            workers = self._workers(workers_for_rate(_rate(point, times), self.cores * self.clients))
-            notice_ns = SCHEDULE_NOTICE_NS if self.clients == 1 else SCHEDULE_NOTICE_OF_CLIENTS_NS
+            workers = self.workers or workers_for_rate(_rate(point, times), self.cores)
             slots = (self.plan.load.arrival or Arrival()).max_in_flight
-            return open_loop_load(times, workers, self.arrivals.around(point, times), notice_ns, slots)
+            return open_loop_load(times, workers, self.arrivals.around(point, times), slots)
         load = self.plan.load
         conversations = None if load.duration_seconds is not None else load.requested(point.level) or prompts
         return self._closed(point.level.concurrency or 1, conversations, load.duration_seconds)
@@ -119,29 +115,19 @@ class LoadPlanner:
         """Return a closed loop of at most `most` conversations, with the point's own concurrency if it has one."""
         return self._closed(self.warmup_streams(point), most, None)
 
-    @property
-    def clients(self) -> int:
-        """Number of clients that send each load together."""
-        return self.plan.load.clients
-
     def warmup_streams(self, point: Point) -> int:
         """Return the number of streams of the point's warm-up."""
         return point.level.concurrency or min(self.plan.slots, WARMUP_STREAMS)
 
     def pool_size(self, points: Sequence[Point], prompts: Mapping[str, int]) -> int:
-        """Return the maximum number of workers of one client. `prompts`: counts by workload. Raises BadInput."""
+        """Return the maximum number of workers of these points. `prompts`: counts by workload. Raises BadInput."""
         driven = (self.of(point, prompts[point.workload]).workers for point in points)
         warming = (self.warm_up(point, 1).workers for point in points)
-        return math.ceil(max([*driven, *warming], default=1) / self.clients)
+        return max([*driven, *warming], default=1)
 
     def _closed(self, streams: int, conversations: int | None, duration_s: float | None) -> WorkerLoad:
-        workers = self._workers(workers_for_streams(streams, self.cores * self.clients))
+        workers = self.workers or workers_for_streams(streams, self.cores)
         return closed_loop_load(streams, workers, conversations, duration_s)
-
-    def _workers(self, needed: int) -> int:
-        """Return the number of workers of all clients: the same of each, so that their shares of the load are equal."""
-        each = math.ceil(needed / self.clients) if self.workers is None else self.workers
-        return each * self.clients
 
 
 def _rate(point: Point, times: ScheduledTimes) -> float:

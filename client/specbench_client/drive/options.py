@@ -10,7 +10,6 @@ from pathlib import Path
 
 from specbench_api.outcome.provenance import HostFacts
 from specbench_client.drive.progress import Progress
-from specbench_client.load.client_link import ClientClock
 from specbench_client.store.retrying import STORE_PATIENCE_S
 
 
@@ -61,12 +60,6 @@ class DriveOptions:
     healthy_within_s: float = 60.0
     """How long the engine may take to answer its health route; engines are ready before a group is measured."""
     client: ClientOptions = field(default_factory=ClientOptions)
-    client_index: int = 0
-    """Number of this client, of the `load.clients` that send each load together. Client 0 writes the results."""
-    join_within_s: float = 600.0
-    """How long to wait for the other clients before the first point."""
-    peer_clock: ClientClock = field(default_factory=ClientClock)
-    """The clocks that are compared with those of the other clients."""
     place: HostFacts = field(default_factory=HostFacts)
     """Facts of the machine of the engine, from whoever started it."""
     warm_up: bool = True

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,8 +25,7 @@ from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import STORING, ProgressTracker
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.errors import EngineFailed
-from specbench_client.load.client_link import LoadClients
-from specbench_client.load.client_monitor import ClientResult, RecordTally, WarmupResult, combined_client_health
+from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
 from specbench_client.load.load_shares import WorkerLoad
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
 from specbench_client.load.worker_pool import FinishedLoad, WorkerPool
@@ -55,66 +53,52 @@ class PointMeasurement:
     progress: ProgressTracker
     loads: LoadPlanner
     pool: WorkerPool
-    clients: LoadClients
 
     async def measure(
-        self, point: Point, prompts: Prompts, observed: PointProvenance | None, *, warm_up: bool
-    ) -> PointSummary | None:
-        """Measure and commit a point; return its summary at client 0. Raises EngineFailed, NotDurable.
+        self, point: Point, prompts: Prompts, observed: PointProvenance, *, warm_up: bool
+    ) -> PointSummary:
+        """Measure and commit a point; return its summary. Raises EngineFailed, NotDurable.
 
-        After any error the point has no manifest. `observed`: the conditions, at client 0, which commits the point.
+        After any error the point has no manifest. `observed`: the conditions.
         """
         prompts = prompts_of_point(self.engine.plan, point, prompts)
         clock, load = self.options.clock, self.loads.of(point, len(prompts.rows))
-        await self.clients.align_clocks()
-        started_ns, started_wall = await self.clients.agree(clock.monotonic_ns()), clock.wall_text()
+        started_ns, started_wall = clock.monotonic_ns(), clock.wall_text()
         self.progress.start_point(point, _request_count(prompts, load))
-        writer = self.points.open(point, self.options.attempt, self.clients.index)
+        writer = self.points.open(point, self.options.attempt)
         attempt = _PointAttempt(self, point, started_ns, writer)
         try:
             warmed = await attempt.warm_up(prompts) if warm_up else None
             if self.engine.plan.empties_cache:
-                if not self.clients.index:
-                    await self.engine.empty_cache()
-                await self.clients.gather("cache emptied")
+                await self.engine.empty_cache()
             schedule = await asyncio.to_thread(attempt.store_schedule, load)
             observations = await attempt.drive(load, prompts)
             self.progress.phase = STORING
             span = MeasurementSpan(
                 started_ns, started_wall, clock.wall_text(), observations.load.timeline.begins_ns - started_ns
             )
-            results = await self._results(attempt, observations, warmed)
-            summary = None
-            if observed is not None:
-                client = combined_client_health(results, observations.load.timeline, is_open=load.is_open)
-                if load.has_slots:  # a conversation that waits for a slot is not late
-                    client = client.model_copy(update={"send_lateness_p99_ms": None})
-                files = [*schedule, *(result.file for result in results)]
-                summary = await asyncio.to_thread(attempt.commit, files, client, observations, span, observed)
-            await self.clients.gather("committed")
+            record_file = await asyncio.to_thread(writer.finish)
+            client = summarize_client_health(
+                observations.load.ended,
+                observations.load.timeline,
+                observations.tally,
+                is_open=load.is_open,
+                warm_up=warmed,
+            )
+            if load.has_slots:  # a conversation that waits for a slot is not late
+                client = client.model_copy(update={"send_lateness_p99_ms": None})
+            files = [*schedule, record_file]
+            summary = await asyncio.to_thread(attempt.commit, files, client, observations, span, observed)
         except BaseException:
             await asyncio.to_thread(writer.abandon, ABANDON_PATIENCE_S)
             raise
         self.progress.end_point()
         return summary
 
-    async def _results(
-        self, attempt: _PointAttempt, observations: _LoadObservations, warmed: WarmupResult | None
-    ) -> list[ClientResult]:
-        """Store the last records, and return the results of all clients; at other clients than 0 none."""
-        file = await asyncio.to_thread(attempt.writer.finish)
-        offset = await self.clients.offset_over_point()
-        begins_ns = observations.load.timeline.begins_ns
-        own = ClientResult(observations.load.ended, observations.tally, warmed, begins_ns, offset, file)
-        if self.clients.count == 1:
-            return [own]
-        messages = await self.clients.gather(own.to_message(), to_all=False)
-        return [ClientResult.from_message(message) for message in messages]
-
 
 @dataclass(frozen=True)
 class _LoadObservations:
-    """What this client observed of a load besides its records; client 0 observes the engine too."""
+    """What the client observed of a load and of the engine besides the records."""
 
     load: FinishedLoad
     tally: RecordTally
@@ -137,10 +121,8 @@ class _PointAttempt:
         if not least:
             return None
         streams = loads.warmup_streams(self.point)
-        clients = self.measurement.clients.active(streams)
-        bounds = WarmupBounds.of(math.ceil(least / clients), math.ceil(streams / clients))  # of each client
-        most = bounds.most * clients
-        self.measurement.progress.start_warmup(most)
+        bounds = WarmupBounds.of(least, streams)
+        self.measurement.progress.start_warmup(bounds.most)
         monitor = WarmupMonitor(bounds)
 
         def follow(record: Record) -> None:
@@ -148,15 +130,15 @@ class _PointAttempt:
             if monitor.reached:
                 self.measurement.pool.no_more_conversations()
 
-        load = loads.warm_up(self.point, most)
-        await self._work(load, warmup_prompts(prompts.rows, most), RecordPhase.WARMUP, follow)
+        load = loads.warm_up(self.point, bounds.most)
+        await self._work(load, warmup_prompts(prompts.rows, bounds.most), RecordPhase.WARMUP, follow)
         steady = "steady" if monitor.reached else "not steady"
         _log.info("warmed up: %s requests of %s at most, step times %s", monitor.requests, bounds.most, steady)
         return WarmupResult(monitor.requests, monitor.reached)
 
     def store_schedule(self, load: WorkerLoad) -> list[StoredFile]:
-        """Store the schedule of an open loop before it runs, at client 0. Blocks."""
-        if load.times is None or self.measurement.clients.index:
+        """Store the schedule of an open loop before it runs. Blocks."""
+        if load.times is None:
             return []
         times = load.times.tolist()
         return [
@@ -165,12 +147,12 @@ class _PointAttempt:
 
     async def drive(self, load: WorkerLoad, prompts: Prompts) -> _LoadObservations:
         """Run the load, with the engine's counters read before and after it."""
-        tally, before = RecordTally(), await self._counters()
+        tally, before = RecordTally(), await self.measurement.engine.counters()
         self.measurement.progress.start_load()
         async with self._kv_cache_readings(before) as readings:
             result = await self._work(load.filled(prompts.rows), prompts.rows, None, tally.add)
         await self._check_engine_alive()
-        after = await self._counters(before.started_s if before is not None else None)
+        after = await self.measurement.engine.counters(before.started_s if before is not None else None)
         counters = counter_difference(before, after) if before is not None and after is not None else None
         usage = mean(readings) if readings else None
         return _LoadObservations(result, tally, counters, usage)
@@ -191,7 +173,7 @@ class _PointAttempt:
         async def read() -> None:
             while True:
                 await asyncio.sleep(pause_s)
-                counters = await self._counters()
+                counters = await self.measurement.engine.counters()
                 if counters is not None and counters.kv_cache_usage is not None:
                     readings.append(counters.kv_cache_usage)
 
@@ -200,10 +182,6 @@ class _PointAttempt:
             yield readings
         finally:
             reading.cancel()
-
-    async def _counters(self, started_s: float | None = None) -> EngineCounters | None:
-        """Read the engine's counters, at client 0. `started_s`: see `EngineConnection.counters`."""
-        return None if self.measurement.clients.index else await self.measurement.engine.counters(started_s)
 
     def commit(
         self,
@@ -215,7 +193,7 @@ class _PointAttempt:
     ) -> PointSummary:
         """Store summary and manifest; return the summary. Blocks.
 
-        `files`: the schedule and the records of all clients.
+        `files`: the schedule and the records.
         """
         engine, points = self.measurement.engine, self.measurement.points
         rows = tidy(points.read_files(self.point.hash, files, COLUMNS), self.point.hash)

@@ -82,13 +82,11 @@ class ProgressTracker:
         self._sent = 0
         self.trend: Trend | None = None
         """The trend of the acceptance length over the finished windows of a soak test."""
-        self.others: Callable[[], list[int]] = list
-        """Returns the sums of the other clients' counts; empty if there are none."""
         self._begin(0)
-        self._counted = self.counts()
+        self._counted = self._counts()
 
-    def counts(self) -> list[int]:
-        """Return the counts of this client's records, which client 0 adds to its own."""
+    def _counts(self) -> list[int]:
+        """Return the counts of the records so far."""
         return [self._requests, self._failed, self._tokens, self._emitted, self._steps, self._warmup or 0, self._sent]
 
     def start_point(self, point: Point, requests_total: int | None) -> None:
@@ -132,8 +130,7 @@ class ProgressTracker:
         """Return the current progress."""
         point, now_ns = self._point, self._now()
         elapsed_s = (now_ns - self._started_ns) / 1e9
-        others = self.others() or [0] * len(self.counts())
-        counted = [sum(counts) for counts in zip(self.counts(), others, strict=True)]
+        counted = self._counts()
         if counted != self._counted:
             self._counted, self._changed_ns = counted, now_ns
         requests, failed, tokens, emitted, steps, warmup, sent = counted

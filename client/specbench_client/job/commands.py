@@ -96,15 +96,6 @@ def program() -> None:
     show_envvar=True,
     help="Facts of the engine's node, from the operator; stored with the results.",
 )
-@click.option(
-    "--client",
-    metavar="N",
-    type=click.IntRange(min=0),
-    default=0,
-    envvar="JOB_COMPLETION_INDEX",
-    show_envvar=True,
-    help="Number of this client, of the load.clients that measure together, from 0.",
-)
 @LOG
 @click.pass_obj
 def drive(termination: TerminationWriter, /, **given: Any) -> Termination:
@@ -115,9 +106,7 @@ def drive(termination: TerminationWriter, /, **given: Any) -> Termination:
     """  # noqa: D301 -- \b is click's, and must be the real character
     call = _DriveArguments(**given)
     plan = read_plan(call.plan_file)
-    if call.client >= plan.load.clients:
-        raise BadInput(f"--client {call.client}: the plan has the clients 0 to {plan.load.clients - 1}")
-    attempt = _new_attempt(call.attempt, call.client)
+    attempt = _new_attempt(call.attempt)
     group, store = _engine_group_at(plan, call.group), _open_run_store(plan, call.results)
     endpoint, place = _parse_endpoint(call.endpoint), HostFacts()
     if call.place is not None:
@@ -127,7 +116,6 @@ def drive(termination: TerminationWriter, /, **given: Any) -> Termination:
         attempt=attempt,
         base_dir=call.prompts,
         place=place,
-        client_index=call.client,
         client=ClientOptions(headers=api_key_header() if plan.engine.is_external else {}),
     )
     result = asyncio.run(_interruptible(drive_group(plan, group, endpoint, store, options), termination))
@@ -201,7 +189,6 @@ class _DriveArguments:
     results: str
     prompts: Path
     place: str | None
-    client: int
 
 
 async def _interruptible(work: Coroutine[Any, Any, T], termination: TerminationWriter) -> T:
@@ -251,14 +238,11 @@ def _open_run_store(plan: Plan, results: str) -> Store:
     return open_store(results).below(run_root(plan.namespace, plan.name, plan.uid))
 
 
-def _new_attempt(given: str, client: int) -> str:
-    """Return the launch's name with a random suffix, because a restarted container has the same arguments.
-
-    The names of clients after the first contain their numbers.
-    """
+def _new_attempt(given: str) -> str:
+    """Return the launch's name with a random suffix, because a restarted container has the same arguments."""
     if not _ATTEMPT.fullmatch(given):
         raise BadInput(f"--attempt {given!r} is not valid in file names: give at most 64 letters, digits, dots, dashes")
-    return f"{given}-{secrets.token_hex(3)}{f'-c{client}' if client else ''}"
+    return f"{given}-{secrets.token_hex(3)}"
 
 
 def _parse_endpoint(endpoint: str) -> str:

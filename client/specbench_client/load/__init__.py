@@ -6,8 +6,7 @@ The package gets an endpoint and prompts and depends on no engine. It writes no 
                        load_shares          how many workers a load gets, and what each of them does
     main process       worker_pool          starts the workers, runs loads on them and stops them
                        warmup               decides when a warm-up is complete
-    in between         client_link          the connections among several clients of one load
-                       shared_state         counters that the workers share in memory
+    in between         shared_state         counters that the workers share in memory
     worker process     worker               the process, and its messages over the pipe
                        loops                streams that send when they are free, or conversations at scheduled times
                        request_buffer       encodes requests ahead of time; the next request of each stream

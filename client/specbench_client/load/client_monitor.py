@@ -3,7 +3,6 @@
 A client that is late adds its own delay to the engine's latency. The lag is how late the event loop wakes a sleeping
 task: sends wait in the same queue, and times taken by this process are late by as much. A timer rounds up to a
 millisecond, which is the floor. Late sends, coalesced chunks and the source of timestamps are counted from the records.
-With several clients, each sends client 0 what it observed, which combines it.
 
 A blocked event loop takes no samples, so a pause of any length would be a single one among many. Each lag therefore
 counts as all samples that were due meanwhile, the last of them hardly late (Gil Tene's correction of coordinated
@@ -13,23 +12,18 @@ omission). The percentile is then over time: if the loop was blocked for 2 % of 
 from __future__ import annotations
 
 import asyncio
-import base64
 import math
 import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-import numpy as np
-
-from specbench_client.documents.manifest import StoredFile
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.documents.summary import ClientHealth
-from specbench_client.load.client_link import ClockOffset
 from specbench_client.load.phases import NS_PER_MS, LoadTimeline, LoadTimestamps
 from specbench_client.transport.exchange import TimestampSource
 
@@ -121,17 +115,6 @@ class RecordTally:
             self._in_one_read += _arrived_in_one_read(record.chunk_ns, record)
 
     @property
-    def counts(self) -> list[int]:
-        """All fields but the first, in order."""
-        return [getattr(self, one.name) for one in fields(self)[1:]]
-
-    @classmethod
-    def sum_of(cls, tallies: Sequence[RecordTally]) -> RecordTally:
-        """Return the tally over the records of several clients."""
-        lateness_ms = array("d", (late for each in tallies for late in each.lateness_ms))
-        return cls(lateness_ms, *map(sum, zip(*(each.counts for each in tallies), strict=True)))
-
-    @property
     def lateness_p99_ms(self) -> float | None:
         """99th percentile of the delay from the intended time to connecting, over first turns.
 
@@ -205,103 +188,6 @@ def summarize_client_health(
         steady_share=timeline.steady_share,
         duration_s=timeline.duration_s,
     )
-
-
-def combined_client_health(results: Sequence[ClientResult], timeline: LoadTimeline, *, is_open: bool) -> ClientHealth:
-    """Combine the results of all clients. `timeline`: client 0's, whose bounds are those of all."""
-    ended = [done for result in results for done in result.ended]
-    health = summarize_client_health(
-        ended,
-        replace(timeline, logs=[done.log for done in ended]),
-        RecordTally.sum_of([result.tally for result in results]),
-        is_open=is_open,
-        warm_up=combined_warm_up(results),
-    )
-    if len(results) == 1:
-        return health
-    several = {
-        "clients": len(results), "clock_error_ms": clock_error_ms(results), "clock_skew_ms": clock_skew_ms(results)
-    }  # fmt: skip
-    return health.model_copy(update=several)
-
-
-@dataclass(frozen=True)
-class ClientResult:
-    """The result of one client. Times are on its own monotonic clock, or after `from_message` on client 0's."""
-
-    ended: Sequence[WorkerDone]
-    tally: RecordTally
-    warm_up: WarmupResult | None
-    begins_ns: int
-    """When the load, or its schedule, began."""
-    offset: ClockOffset
-    """The offset of this client's clocks, with the maximum error over the point."""
-    file: StoredFile
-    """The file of its records."""
-
-    def to_message(self) -> dict[str, Any]:
-        """Return JSON data."""
-        return {
-            "ended": [self._worker(one) for one in self.ended],
-            "tally": [_encoded(self.tally.lateness_ms), *self.tally.counts],
-            "warmUp": None if self.warm_up is None else astuple(self.warm_up),
-            "beginsNs": self.begins_ns + self.offset.monotonic_ns,
-            "offset": astuple(self.offset),
-            "file": self.file.to_dict(),
-        }
-
-    def _worker(self, done: WorkerDone) -> list[Any]:
-        logs = (done.log.opened, done.log.ended, done.log.began)
-        health = (done.lag_p99_ms, done.lag_max_ms, done.cpu_share)
-        return [*(_encoded(log, self.offset.monotonic_ns) for log in logs), *health]
-
-    @classmethod
-    def from_message(cls, message: dict[str, Any]) -> ClientResult:
-        """Parse what `to_message` of another client returned."""
-        lateness, *counts = message["tally"]
-        return cls(
-            [
-                WorkerDone(LoadTimestamps(*(_decoded("q", log) for log in logs)), lag_p99_ms, lag_max_ms, cpu_share)
-                for *logs, lag_p99_ms, lag_max_ms, cpu_share in message["ended"]
-            ],
-            RecordTally(_decoded("d", lateness), *counts),
-            None if message["warmUp"] is None else WarmupResult(*message["warmUp"]),
-            message["beginsNs"],
-            ClockOffset(*message["offset"]),
-            StoredFile.model_validate(message["file"]),
-        )
-
-
-def combined_warm_up(results: Sequence[ClientResult]) -> WarmupResult | None:
-    """Return all requests of the warm-up, and whether it was steady at every client that took part."""
-    known = [result.warm_up for result in results if result.warm_up is not None]
-    if not known:
-        return None
-    return WarmupResult(
-        sum(warm_up.requests for warm_up in known), all(warm_up.steady for warm_up in known if warm_up.requests)
-    )
-
-
-def clock_error_ms(results: Sequence[ClientResult]) -> float:
-    """Return how far times of two clients may be apart that count as one: by their clocks, and by their begins."""
-    begins = [result.begins_ns for result in results]
-    return (max(result.offset.error_ns for result in results) + max(begins) - min(begins)) / NS_PER_MS
-
-
-def clock_skew_ms(results: Sequence[ClientResult]) -> float:
-    """Return the largest difference between the wall clocks of two clients."""
-    offsets = [result.offset.wall_ns for result in results]
-    return (max(offsets) - min(offsets)) / NS_PER_MS
-
-
-def _encoded(values: array[Any], added: int = 0) -> str:
-    """Encode an array, with `added` added to each value."""
-    numbers = np.frombuffer(values, values.typecode) if values else np.array([], values.typecode)
-    return base64.b64encode((numbers + added).astype(f"<{values.typecode}").tobytes()).decode()
-
-
-def _decoded(typecode: str, text: str) -> array[Any]:
-    return array(typecode, np.frombuffer(base64.b64decode(text), f"<{typecode}").tolist())
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from specbench_client.load.arrivals import FillerArrivals, ScheduledTimes, share_of
 from specbench_client.load.conversations import FillerPlan
 from specbench_client.load.phases import (
-    SCHEDULE_NOTICE_NS,
     ClosedLoopPhases,
     OpenLoopPhases,
     SteadyBounds,
@@ -156,8 +155,6 @@ class FillerShare:
     """Arrivals after the last measured arrival of all workers; sent until all measured conversations have ended."""
     lead_most_ns: int
     """The measured conversations begin this long after the load's start at the latest."""
-    notice_ns: int = SCHEDULE_NOTICE_NS
-    """Time between the moment at which the load is steady and the first measured conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +189,6 @@ class WorkerLoad:
     """Open loop: when fillers begin."""
     measured: int | None = None
     """Number of measured conversations of a load with fillers; None without fillers."""
-    notice_ns: int = SCHEDULE_NOTICE_NS
-    """Open loop: see `FillerShare`."""
 
     @property
     def workers(self) -> int:
@@ -235,7 +230,7 @@ class WorkerLoad:
             return self
         fill = FillerPlan(tuple(prompts), self.workers, times.size)
         shares = (
-            replace(share, fillers=_filler_share(fill, around, worker, self.notice_ns))
+            replace(share, fillers=_filler_share(fill, around, worker))
             for worker, share in enumerate(self.shares)
             if isinstance(share, OpenLoopShare)
         )
@@ -245,7 +240,7 @@ class WorkerLoad:
         """Return when the schedule began, after the load has ended."""
         if self.around is None or self.measured is None:
             return begin_ns
-        return schedule_start(worker_table, begin_ns, self.around.lead_most_ns, self.notice_ns)
+        return schedule_start(worker_table, begin_ns, self.around.lead_most_ns)
 
     def steady_bounds(self, worker_table: WorkerTable, begin_ns: int) -> SteadyBounds:
         """Return the bounds of the steady state, after the load has ended."""
@@ -256,9 +251,9 @@ class WorkerLoad:
         return filled_loop_bounds(worker_table, self.measured)
 
 
-def _filler_share(fill: FillerPlan, around: FillerArrivals, worker: int, notice_ns: int) -> FillerShare:
+def _filler_share(fill: FillerPlan, around: FillerArrivals, worker: int) -> FillerShare:
     lead, tail = (array("q", times[worker :: fill.streams].tolist()) for times in (around.lead, around.tail))
-    return FillerShare(fill, worker, lead, tail, around.lead_most_ns, notice_ns)
+    return FillerShare(fill, worker, lead, tail, around.lead_most_ns)
 
 
 def closed_loop_load(
@@ -273,11 +268,7 @@ def closed_loop_load(
 
 
 def open_loop_load(
-    times: ScheduledTimes,
-    workers: int,
-    around: FillerArrivals | None = None,
-    notice_ns: int = SCHEDULE_NOTICE_NS,
-    slots: int | None = None,
+    times: ScheduledTimes, workers: int, around: FillerArrivals | None = None, slots: int | None = None
 ) -> WorkerLoad:
     """Divide conversations with these arrival times, at least one. `around`: arrivals of fillers.
 
@@ -293,4 +284,4 @@ def open_loop_load(
         )
         for worker in range(used_workers)
     )
-    return WorkerLoad(tuple(shares), times=times, around=around, notice_ns=notice_ns)
+    return WorkerLoad(tuple(shares), times=times, around=around)

@@ -22,7 +22,7 @@ from specbench_client.load.conversation_runner import (
 )
 from specbench_client.load.conversations import FillerPlan, filler_conversation
 from specbench_client.load.load_shares import ClosedLoopShare, FillerShare, OpenLoopShare
-from specbench_client.load.phases import NS_PER_S, schedule_start
+from specbench_client.load.phases import NS_PER_S, SCHEDULE_NOTICE_NS, schedule_start
 from specbench_client.load.request_buffer import PreparedConversation, RequestBuffer, UpcomingConversation
 from specbench_client.load.shared_state import WorkerTable
 
@@ -230,7 +230,7 @@ class FillerSender:
             if start_ns <= due_ns:
                 break
             conversations.create_task(self._fill(due_ns, RecordPhase.RAMP))
-        while (agreed_ns := self._start_ns(begin_ns) - self.fillers.notice_ns // 2) > self.runner.clock():
+        while (agreed_ns := self._start_ns(begin_ns) - SCHEDULE_NOTICE_NS // 2) > self.runner.clock():
             await self._wait_until(agreed_ns)
         return self._start_ns(begin_ns)
 
@@ -245,7 +245,7 @@ class FillerSender:
             conversations.create_task(self._fill(due_ns, RecordPhase.DRAIN))
 
     def _start_ns(self, begin_ns: int) -> int:
-        return schedule_start(self.worker_table, begin_ns, self.fillers.lead_most_ns, self.fillers.notice_ns)
+        return schedule_start(self.worker_table, begin_ns, self.fillers.lead_most_ns)
 
     def _all_measured(self) -> bool:
         return self.runner.recorder.phases.all_measured()

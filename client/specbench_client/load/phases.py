@@ -23,9 +23,8 @@ from specbench_client.load.shared_state import WorkerColumn, WorkerTable
 
 NS_PER_S, NS_PER_MS = 1e9, 1e6
 SCHEDULE_NOTICE_NS = 100_000_000
-"""Time between the moment at which an open loop is steady and its schedule's start."""
-SCHEDULE_NOTICE_OF_CLIENTS_NS = 1_000_000_000
-"""The same with several clients, which learn from each other over the network."""
+"""Time between the moment at which an open loop is steady and its schedule's start: long enough for every worker to
+read the same start."""
 
 
 class SteadyBounds(NamedTuple):
@@ -81,23 +80,20 @@ def filled_loop_bounds(worker_table: WorkerTable, measured: int) -> SteadyBounds
 def measured_end(worker_table: WorkerTable, measured: int | None) -> int | None:
     """Return when the last measured conversation of all workers ended; None if some have not, or without fillers.
 
-    Derived from the rows, not recorded by the worker of the last one: with several clients, none may know that it is.
+    Derived from the rows, not recorded by the worker of the last one: of two that end at one moment, none knows it is.
     """
     if measured is None or sum(worker_table.column(WorkerColumn.MEASURED)) < measured:
         return None
     return max(worker_table.column(WorkerColumn.MEASURED_END_NS))
 
 
-def schedule_start(
-    worker_table: WorkerTable, begin_ns: int, lead_most_ns: int, notice_ns: int = SCHEDULE_NOTICE_NS
-) -> int:
-    """Return when the schedule of an open loop with fillers starts: `notice_ns` after the load became steady.
+def schedule_start(worker_table: WorkerTable, begin_ns: int, lead_most_ns: int) -> int:
+    """Return when the schedule of an open loop with fillers starts: SCHEDULE_NOTICE_NS after the load became steady.
 
-    The notice is long enough for every worker to read the same value. An overloaded engine never becomes steady, so the
-    schedule starts after `lead_most_ns` at the latest.
+    An overloaded engine never becomes steady, so the schedule starts after `lead_most_ns` at the latest.
     """
     latest_ns, steady_start_ns = begin_ns + lead_most_ns, _earliest(worker_table, WorkerColumn.STEADY_START_NS)
-    return latest_ns if steady_start_ns is None else min(latest_ns, steady_start_ns + notice_ns)
+    return latest_ns if steady_start_ns is None else min(latest_ns, steady_start_ns + SCHEDULE_NOTICE_NS)
 
 
 @dataclass

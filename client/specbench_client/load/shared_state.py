@@ -1,8 +1,8 @@
 """Shared memory of the workers of a point, so that no worker waits for a message from another.
 
-The worker table has a row for each worker, which only that worker writes; the main process writes those of workers of
-other clients. A cell is one aligned 64-bit word, so a reader gets either the old or the new value. The conversation
-counter hands out conversation indices; it needs a lock, which is held for a few instructions.
+The worker table has a row for each worker, which only that worker writes. A cell is one aligned 64-bit word, so a
+reader gets either the old or the new value. The conversation counter hands out conversation indices; it needs a lock,
+which is held for a few instructions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from multiprocessing.context import BaseContext
 from typing import Protocol
 
 UNLIMITED = 2**62
-_COUNTER_CELLS = 5
+_NEXT, _LIMIT, _COUNTER_CELLS = 0, 1, 2
+"""Cells of the conversation counter, and their number."""
 
 
 class SharedIntegers(Protocol):
@@ -54,7 +55,7 @@ class WorkerTable:
         return self.cells[worker * len(WorkerColumn) + cell]
 
     def put(self, worker: int, cell: WorkerColumn, value: int) -> None:
-        """Set a cell. While a load runs, only the worker may, or for another client's worker the main process."""
+        """Set a cell. While a load runs, only the worker may."""
         self.cells[worker * len(WorkerColumn) + cell] = value
 
     def column(self, cell: WorkerColumn) -> Sequence[int]:
@@ -77,38 +78,32 @@ class LockedIntegers(SharedIntegers, Protocol):
 
 @dataclass(frozen=True)
 class ConversationCounter:
-    """Hands out one client's conversations of a load, each once.
-
-    With several clients, a client gets as large a share of the conversations as it has of the streams: every lap over
-    the streams gives each stream one conversation. With one client, these are all numbers from 0.
-    """
+    """Hands out the conversations of a load, each once: all numbers from 0."""
 
     cells: LockedIntegers
 
     def next(self) -> int | None:
         """Return the next number, or None at the limit."""
         with self.cells.get_lock():
-            number, limit, first, step, streams = (self.cells[index] for index in range(_COUNTER_CELLS))
-            if number >= limit:
+            number = self.cells[_NEXT]
+            if number >= self.cells[_LIMIT]:
                 return None
-            lap, following = number - number % streams, number + step
-            self.cells[0] = following if following < lap + streams else lap + streams + first
+            self.cells[_NEXT] = number + 1
             return number
 
-    def open(self, limit: int = UNLIMITED, first: int = 0, step: int = 1, streams: int = 1) -> None:
-        """Start again: the numbers below `limit` of the streams `first`, `first + step`, … of `streams`."""
+    def open(self, limit: int = UNLIMITED) -> None:
+        """Start again, with the numbers below `limit`."""
         with self.cells.get_lock():
-            for index, value in enumerate((first, limit, first, step, streams)):
-                self.cells[index] = value
+            self.cells[_NEXT], self.cells[_LIMIT] = 0, limit
 
     def close(self) -> None:
         """Hand out no more numbers."""
         with self.cells.get_lock():
-            self.cells[1] = 0
+            self.cells[_LIMIT] = 0
 
     def is_closed(self) -> bool:
         """Return whether `close` was called since `open`. Takes no lock: it is asked before each conversation."""
-        return self.cells.get_obj()[1] == 0
+        return self.cells.get_obj()[_LIMIT] == 0
 
     def __iter__(self) -> Iterator[int]:
         """Yield numbers until the limit; other workers may take numbers in between."""
@@ -130,6 +125,5 @@ class SharedState:
 
 def create_shared_state(context: BaseContext, workers: int) -> SharedState:
     """Allocate shared memory for this many workers."""
-    return SharedState(
-        context.RawArray("q", workers * len(WorkerColumn)), ConversationCounter(context.Array("q", _COUNTER_CELLS))
-    )
+    cells = context.RawArray("q", workers * len(WorkerColumn))
+    return SharedState(cells, ConversationCounter(context.Array("q", _COUNTER_CELLS)))

@@ -68,11 +68,9 @@ class PrepareLoad:
     prompts: tuple[Prompt, ...]
     share: ClosedLoopShare | OpenLoopShare
     worker: int
-    """Number of the worker, over all clients."""
+    """Number of the worker."""
     workers: int
-    """Number of workers of this load, over all clients."""
-    workers_here: int
-    """Number of workers of this load in this client, which are the first ones of its pool."""
+    """Number of workers of this load, which are the first ones of the pool."""
     phase: RecordPhase | None = None
 
 
@@ -247,7 +245,7 @@ class _Worker:
     async def _run_load(self, load: PrepareLoad) -> None:
         async with (
             KernelTransport(
-                held_bytes_max=held_bytes_of_worker(load.workers_here),
+                held_bytes_max=held_bytes_of_worker(load.workers),
                 ahead=_connections_ahead(load),
                 keeping=self.keeping,
             ) as transport,
@@ -297,7 +295,7 @@ class _Worker:
                 table = self.shared.worker_table(load.workers)
                 fillers = FillerSender(share.fillers, runner, table, timer, share.last_ns, slots)
             return OpenLoop(share, runner, buffer, timer, fillers, slots)
-        ahead = REQUESTS_AHEAD if load.workers_here == 1 else shared_requests_ahead(len(share.streams))
+        ahead = REQUESTS_AHEAD if load.workers == 1 else shared_requests_ahead(len(share.streams))
         counter = self.shared.conversation_counter
         buffer = RequestBuffer(
             prepare_conversations(runner.turn_client, load.prompts, counter), ahead, counter.is_closed

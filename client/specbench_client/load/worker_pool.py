@@ -26,7 +26,6 @@ from typing import Any, Self
 
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.errors import BadInput, ClientError
-from specbench_client.load.client_link import LoadClients
 from specbench_client.load.client_monitor import WorkerDone
 from specbench_client.load.load_shares import WorkerLoad
 from specbench_client.load.phases import LoadTimeline
@@ -46,6 +45,9 @@ from specbench_client.workload.row_parsing import Prompt
 JOIN_TIMEOUT_S = 2.0
 LOSS_PAUSE_S = 0.2
 _SAFE_PATH = "PYTHONSAFEPATH"
+BEGIN_DELAY_NS = 20_000_000
+"""Time from the decision to begin a load to its begin. A worker that is informed later begins late, which is recorded.
+"""
 _TEMPORARY_FOLDER_MAX = 75
 """Longest folder for temporary files, in bytes, in which the fork server's socket has a valid path (at most 107)."""
 
@@ -90,13 +92,12 @@ def _start_method() -> ForkServerContext | SpawnContext:
 class WorkerPool:
     """`async with WorkerPool(workers) as pool`, then `prepare` and `run` for each load. One load at a time.
 
-    `workers`: the number of processes. `clients`: those that run a load together, each with a pool of this size.
+    `workers`: the number of processes.
     """
 
-    def __init__(self, workers: int, clients: LoadClients | None = None) -> None:
+    def __init__(self, workers: int) -> None:
         self._context = _start_method()
-        self._clients = clients or LoadClients()
-        self._shared: SharedState = create_shared_state(self._context, workers * self._clients.count)
+        self._shared: SharedState = create_shared_state(self._context, workers)
         self._size = workers
         self._workers: list[_WorkerHandle] = []
         self._messages: asyncio.Queue[tuple[int, object]] = asyncio.Queue()
@@ -128,40 +129,30 @@ class WorkerPool:
         self, load: WorkerLoad, request_config: RequestConfig, prompts: Sequence[Prompt], phase: RecordPhase | None
     ) -> None:
         """Send each worker its share and wait until all are ready. Raises BadInput, WorkerLost."""
-        worker_table, clients = self._shared.worker_table(load.workers), self._clients
-        worker_table.wipe()
-        clients.receive_rows(worker_table)
-        conversations = UNLIMITED if load.conversations is None else load.conversations
-        active, streams = clients.active(load.workers), load.streams or 1
-        self._shared.conversation_counter.open(conversations, clients.index % active, active, streams)
-        own = clients.own_workers(load.workers)
-        messages = [
-            PrepareLoad(request_config, tuple(prompts), load.shares[worker], worker, load.workers, len(own), phase)
-            for worker in own
-        ]
-        await asyncio.gather(*(self._send(number, message) for number, message in enumerate(messages)))
-        pending = set(range(len(own)))
+        self._shared.worker_table(load.workers).wipe()
+        self._shared.conversation_counter.open(UNLIMITED if load.conversations is None else load.conversations)
+        messages = (
+            PrepareLoad(request_config, tuple(prompts), share, worker, load.workers, phase)
+            for worker, share in enumerate(load.shares)
+        )
+        await asyncio.gather(*(self._send(worker, message) for worker, message in enumerate(messages)))
+        pending = set(range(load.workers))
         async for number, _ in self._received(pending, WorkerReady):
             pending.discard(number)
 
     async def run(self, load: WorkerLoad, on_records: RecordsCallback) -> FinishedLoad:
-        """Begin the prepared load and wait for its end. Raises like `prepare`, and what `on_records` raises.
-
-        With several clients, the result contains this client's workers, and the bounds of all.
-        """
+        """Begin the prepared load and wait for its end. Raises like `prepare`, and what `on_records` raises."""
         worker_table = self._shared.worker_table(load.workers)
-        begin_ns = await self._clients.begin_ns(time.monotonic_ns)
-        workers = len(self._clients.own_workers(load.workers))
-        pending, done = set(range(workers)), dict[int, WorkerDone]()
-        async with self._clients.exchanging(worker_table):
-            await asyncio.gather(*(self._send(number, BeginLoad(begin_ns)) for number in range(workers)))
-            async for number, message in self._received(pending, RecordBatch, WorkerDone):
-                if isinstance(message, WorkerDone):
-                    done[number] = message
-                    pending.discard(number)
-                elif isinstance(message, RecordBatch):
-                    await on_records([unpickle_record(one) for one in message.pickled])
-        ended = [done[number] for number in range(workers)]
+        begin_ns = time.monotonic_ns() + BEGIN_DELAY_NS
+        pending, done = set(range(load.workers)), dict[int, WorkerDone]()
+        await asyncio.gather(*(self._send(number, BeginLoad(begin_ns)) for number in range(load.workers)))
+        async for number, message in self._received(pending, RecordBatch, WorkerDone):
+            if isinstance(message, WorkerDone):
+                done[number] = message
+                pending.discard(number)
+            elif isinstance(message, RecordBatch):
+                await on_records([unpickle_record(one) for one in message.pickled])
+        ended = [done[number] for number in range(load.workers)]
         steady_bounds, begins_ns = load.steady_bounds(worker_table, begin_ns), load.begins_ns(worker_table, begin_ns)
         return FinishedLoad(ended, LoadTimeline([one.log for one in ended], begin_ns, steady_bounds, begins_ns))
 

@@ -129,9 +129,6 @@ def _reject_changed_prompts(run: Run, base_dir: Path) -> None:
 
 
 def _validate_unfinished(plan: Plan, base_dir: Path) -> None:
-    if plan.load.clients > 1:
-        what = f"load.clients is {plan.load.clients}, and specbench run has one client, on this machine"
-        raise BadInput(f"{what}: remove load.clients (--set spec.load.clients=1), or create the run on a cluster")
     reject_missing_prompts(plan, base_dir)
     prompts = load_workload_prompts(plan, [workload.name for workload in plan.workloads], base_dir)
     reject_too_long_prompts(plan, prompts)

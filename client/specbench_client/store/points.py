@@ -93,12 +93,12 @@ class PointStore:
             raise self._damaged(point, key, f"it lists {outside}, which is outside of {root}")
         return manifest
 
-    def open(self, point: Point, attempt: str, client: int = 0) -> RecordWriter:
+    def open(self, point: Point, attempt: str) -> RecordWriter:
         """Return a writer for a new attempt at a point. The name of the attempt must not have been used before.
 
-        Unfinished uploads of earlier attempts of this client are discarded.
+        Unfinished uploads of earlier attempts are discarded.
         """
-        return RecordWriter(self.store, point, client, attempt)
+        return RecordWriter(self.store, point, attempt)
 
     def put_schedule(self, point: str, attempt: str, intended_ns: Sequence[int], workers: int) -> StoredFile:
         """Store when conversations will begin; conversation i belongs to worker i mod `workers`."""

@@ -1,4 +1,4 @@
-"""Converts records to Parquet and back, and writes the records of one client at one point to one file.
+"""Converts records to Parquet and back, and writes the records of one attempt at one point to one file.
 
 The columns are derived from the fields of `Record`.
 
@@ -180,12 +180,11 @@ def _as_stored_type(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray
 
 
 class RecordWriter:
-    """Writes the records of one client's attempt at a point. Call `add` from one thread, then `finish` or `abandon`."""
+    """Writes the records of one attempt at a point. Call `add` from one thread, then `finish` or `abandon`."""
 
-    def __init__(self, store: Store, point: Point, client: int, attempt: str) -> None:
+    def __init__(self, store: Store, point: Point, attempt: str) -> None:
         self._store, self._point = store, point
-        self._predecessors = f"{records_prefix(point.hash)}{client}-"
-        self._key = records_key(point.hash, client, attempt)
+        self._key = records_key(point.hash, attempt)
         self._records: SimpleQueue[Record | None] = SimpleQueue()
         self._written: SimpleQueue[int | None] = SimpleQueue()
         """Size of the file after each row group; None at its end."""
@@ -255,7 +254,7 @@ class RecordWriter:
         upload: Upload | None = None
         sha256, sent, size = hashlib.sha256(), 0, 0
         try:
-            self._store.abort_uploads(self._predecessors)
+            self._store.abort_uploads(records_prefix(self._point.hash))
             for size in iter(self._written.get, None):
                 while size - sent >= UPLOAD_BYTES:
                     upload = upload or self._store.start_upload(self._key)

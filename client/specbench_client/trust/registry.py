@@ -40,7 +40,6 @@ POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
     load.overloaded,
     load.requests_failed,
     client.client_saturated,
-    client.client_clocks_differ,
     client.chunks_coalesced,
     tokens.multi_step_chunks,
     engine.engine_restarted,

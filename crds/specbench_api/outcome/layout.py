@@ -7,10 +7,9 @@ runs/NAMESPACE/NAME/UID/
   status.json                                           the results for the resource's status, and for which plan
   gate.json                                             whether the run passed its gate, and the evidence
   provenance.json                                       observed versions, fingerprints of the prompts, launches
-  clients/GROUP.json                                    several clients: the address of client 0, while it runs
   ended/GROUP-POINTS.json                               a group ended after so many points, by the plan's stop rule
   launches/LAUNCH.json                                  facts about one launch of an engine, before its first point
-  points/HASH/records/CLIENT-ATTEMPT.parquet            the records of one client, one row per request
+  points/HASH/records/0-ATTEMPT.parquet                 the records of one attempt, one row per request
   points/HASH/schedule-ATTEMPT.parquet                  open loops: scheduled start and worker of each conversation
   points/HASH/summary.json                              summary of the point; summary-ATTEMPT.json if it exists already
   points/HASH/manifest.json                             written last; without it the point has no result
@@ -68,11 +67,6 @@ def ended_key(group: int, points: int) -> str:
     return f"{ENDED}/{group}-{points}.json"
 
 
-def client_address_key(group: int) -> str:
-    """Return the key of the address of client 0 of an engine group, below the run's root."""
-    return f"clients/{group}.json"
-
-
 def point_root(point_hash: str) -> str:
     """Return the root of one point, below the run's root."""
     return f"points/{point_hash}"
@@ -88,13 +82,13 @@ def summary_key(point_hash: str, attempt: str | None = None) -> str:
     return f"{point_root(point_hash)}/{POINT_SUMMARY if attempt is None else f'summary-{attempt}.json'}"
 
 
-def records_key(point_hash: str, client: int, attempt: str) -> str:
-    """Return the key of the records of one client. The name includes the attempt, so no retry collides."""
-    return f"{records_prefix(point_hash)}{client}-{attempt}.parquet"
+def records_key(point_hash: str, attempt: str) -> str:
+    """Return the key of the records of an attempt at a point, below the run's root."""
+    return f"{records_prefix(point_hash)}0-{attempt}.parquet"
 
 
 def records_prefix(point_hash: str) -> str:
-    """Return the prefix of the records of all clients and attempts at a point, below the run's root."""
+    """Return the prefix of the records of all attempts at a point, below the run's root."""
     return f"{point_root(point_hash)}/records/"
 
 

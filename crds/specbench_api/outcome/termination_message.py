@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from specbench_api.api_model import ApiModel
 
-CLIENT_LOST = "ClientLost"
-"""Reason of a client that ended because another client of the same load did; that one has the cause."""
 TERMINATION_MESSAGE_MAX = 4000
 """Maximum bytes of the message; the kubelet truncates it at 4096."""
 _LONGEST_ESCAPE = 6

@@ -129,7 +129,6 @@ def _load(load: Load, level: Level) -> dict[str, Any]:
         "requests": load.requested(level),
         "durationSeconds": load.duration_seconds,
         "warmupRequests": load.warmup_requests,
-        **({"clients": load.clients} if load.clients > 1 else {}),
         **({"soak": True} if load.order is ArmOrder.SOAK else {}),
     }
     return fields if level.concurrency is not None else {**fields, "arrival": (load.arrival or Arrival()).to_dict()}

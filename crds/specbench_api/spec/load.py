@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -50,8 +50,6 @@ LONGEST_S = 86_400
 
 REPEATS_MAX, WINDOWS_MAX = 32, 1000
 """Maximum repeats, and maximum windows of a soak test."""
-CLIENTS_MAX = 64
-"""Maximum clients of a run: client 0 exchanges messages with each of the others during the measurement."""
 
 STREAMS_MAX = 4096
 Concurrency = Annotated[int, Field(ge=1, le=STREAMS_MAX)]
@@ -207,19 +205,6 @@ class Load(RuledModel):
             lambda load: load.rate is None or min(load.rate) * LONGEST_S >= (load.requests or 1),
         ),
         ValidationRule(
-            "!has(self.clients) || !has(self.concurrency) || self.concurrency.exists(c, c >= self.clients)",
-            "load.clients is larger than the highest load.concurrency, so that some clients would send nothing: lower"
-            " load.clients",
-            lambda load: load.concurrency is None or load.clients <= max(load.concurrency),
-        ),
-        ValidationRule(
-            "!has(self.clients) || !has(self.arrival) || !has(self.arrival.maxInFlight)"
-            " || self.arrival.maxInFlight >= self.clients",
-            "load.clients is larger than load.arrival.maxInFlight, so that some clients would send nothing: lower"
-            " load.clients",
-            lambda load: load.arrival is None or load.clients <= (load.arrival.max_in_flight or load.clients),
-        ),
-        ValidationRule(
             f"self.repeats <= {REPEATS_MAX} || self.order == 'Soak'",
             f"load.repeats above {REPEATS_MAX} needs load.order: Soak, in which repeats are windows",
             lambda load: load.repeats <= REPEATS_MAX or load.order is ArmOrder.SOAK,
@@ -239,6 +224,8 @@ class Load(RuledModel):
             lambda load: load.stop is None or load.order is ArmOrder.SOAK,
         ),
     )
+
+    remedies: ClassVar = {"clients": "one client sends the whole load: give it more CPU (placement.client.resources)"}
 
     concurrency: Annotated[list[Concurrency], Field(min_length=1, max_length=16), Distinct()] | None = None
     """Closed loop: numbers of concurrent streams, each measured as its own level: `[1, 8, 32]`."""
@@ -266,10 +253,6 @@ class Load(RuledModel):
     stop: Literal["WhenDecayed"] | None = None
     """Order Soak: an arm ends as soon as its acceptance length has certainly fallen, from twelve windows on. Without
     it: after all windows."""
-    clients: Annotated[int, Field(ge=1, le=CLIENTS_MAX)] = 1
-    """Number of client pods that send each point's load together, for loads that one pod cannot send. Streams and
-    arrivals are the same as with one client, divided among the pods; at most the highest concurrency. Only on a
-    cluster."""
 
     @property
     def levels(self) -> list[Level]:
@@ -288,3 +271,11 @@ class Load(RuledModel):
         if self.requests_per_stream is not None and level.concurrency is not None:
             return self.requests_per_stream * level.concurrency
         return self.requests
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_clients(cls, data: Any) -> Any:
+        """Accept what plans and resources of earlier versions contain by default: one client."""
+        if isinstance(data, dict) and data.get("clients") == 1:
+            return {name: value for name, value in data.items() if name != "clients"}
+        return data

@@ -35,7 +35,6 @@ from specbench_operator.state.objects import (
 from specbench_operator.state.run import NamespaceRun
 from specbench_operator.state.timestamps import api_timestamp, optional_api_timestamp
 
-LABEL_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 LABEL_LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 """Label of the pods of a LeaderWorkerSet. Their controllers are StatefulSets that the LeaderWorkerSet creates."""
 
@@ -62,7 +61,7 @@ def kept_fields(kind: str, raw: RawObject) -> RawObject:
         case "SpecBenchRun" | "SpecBenchCampaign":
             return {**kept, **_only(raw, ("spec", "status"))}
         case "Job":
-            return {**kept, "spec": _only(raw["spec"], ("suspend", "completions")), **_only(raw, ("status",))}
+            return {**kept, "spec": _only(raw["spec"], ("suspend",)), **_only(raw, ("status",))}
         case "Pod":
             containers = [_only(row, ("name", "image", "command", "args")) for row in raw["spec"]["containers"][:1]]
             spec = {**_only(raw["spec"], ("nodeName",)), "containers": containers}
@@ -94,7 +93,6 @@ def parse_job(raw: RawObject, warning: str = "", waits: QueueWait | None = None)
         failure=_failure(failed, meta) if failed else None,
         deleting="deletionTimestamp" in meta,
         verdict=parse_verdict(meta),
-        pods_wanted=raw.get("spec", {}).get("completions") or 1,
         warning=warning,
         queue=meta.get("labels", {}).get(LABEL_KUEUE_QUEUE, ""),
         waits=waits,
@@ -146,7 +144,6 @@ def parse_pod(raw: RawObject, groups: Mapping[str, tuple[str, str]] | None = Non
         image_id=container.get("imageID", ""),
         started_at=optional_api_timestamp(container.get("state", {}).get("running", {}).get("startedAt")),
         worker=whole_number(labels.get(LABEL_LWS_WORKER)),
-        index=whole_number(labels.get(LABEL_COMPLETION_INDEX)) or 0,
         restarts=restarts,
     )
 

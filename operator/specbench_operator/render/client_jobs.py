@@ -124,28 +124,18 @@ def _metadata_added(run: SpecBenchRun) -> PodTemplateMetadata | None:
 
 
 def away_from_engine(pod: Manifest, run: SpecBenchRun) -> Manifest:
-    """The PodSpec of a measuring client, which prefers nodes without an engine of its run, and without another client.
+    """The PodSpec of a measuring client, which prefers nodes without an engine of its run.
 
     On the engine's node it would compete with it for CPU and memory bandwidth, and so slow down what it measures. It is
     only a preference, because a cluster may have one node. Pod affinity of the run's own replaces it.
     """
     rules = pod.get("affinity", {})
-    if "podAffinity" in rules or "podAntiAffinity" in rules:
+    if run.spec.engine.is_external or "podAffinity" in rules or "podAntiAffinity" in rules:
         return pod
-    engines = () if run.spec.engine.is_external else (ROLE_ENGINE,)
-    roles = (*engines, ROLE_CLIENT) if run.spec.load.clients > 1 else engines
-    if not roles:
-        return pod
-    preference = {
-        PREFERRED: [{"weight": AFFINITY_WEIGHT, "podAffinityTerm": _pods_on_node(run, role)} for role in roles]
-    }
+    engines = {"matchLabels": {LABEL_RUN_UID: run.metadata.uid, LABEL_ROLE: ROLE_ENGINE}}
+    on_its_node = {"topologyKey": "kubernetes.io/hostname", "labelSelector": engines}
+    preference = {PREFERRED: [{"weight": AFFINITY_WEIGHT, "podAffinityTerm": on_its_node}]}
     return {**pod, "affinity": {**rules, "podAntiAffinity": preference}}
-
-
-def _pods_on_node(run: SpecBenchRun, role: str) -> Manifest:
-    """The term of pod affinity that selects the run's pods of a role on one node."""
-    pods = {"matchLabels": {LABEL_RUN_UID: run.metadata.uid, LABEL_ROLE: role}}
-    return {"topologyKey": "kubernetes.io/hostname", "labelSelector": pods}
 
 
 def _client_container(
@@ -283,7 +273,7 @@ def client_job(
     )
     facts = {HOST_FACTS_VARIABLE: engine.to_line()}
     pod = client_pod(run, args, settings, facts, resources=client_requirements(run, settings))
-    job = _job(
+    return _job(
         {
             **metadata(run, client_name(run.metadata.name, group.index, attempt), key, group.arm),
             "annotations": {ANNOTATION_ENGINE_POD: engine_pod},
@@ -294,23 +284,6 @@ def client_job(
         Exit.BAD_INPUT,
         Exit.ENGINE_FAILED,
     )
-    return job if plan.load.clients == 1 else _indexed(job, plan.load.clients)
-
-
-def _indexed(job: Manifest, clients: int) -> Manifest:
-    """The Job with a pod for each client, which finds its number in JOB_COMPLETION_INDEX.
-
-    When one client fails, all of them end with an error and are tried again, so the tries of each are counted.
-    """
-    spec = {name: value for name, value in job["spec"].items() if name != "backoffLimit"}
-    indexed = {
-        "completionMode": "Indexed",
-        "completions": clients,
-        "parallelism": clients,
-        "backoffLimitPerIndex": RETRIES,
-        "maxFailedIndexes": 0,
-    }
-    return {**job, "spec": {**indexed, **spec}}
 
 
 def report_job(run: SpecBenchRun, settings: OperatorSettings) -> Manifest:

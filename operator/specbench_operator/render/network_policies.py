@@ -1,9 +1,9 @@
 """The NetworkPolicies of a run: one for its engines, and one for its clients, report and gate.
 
 An engine accepts connections only from clients of the same run, because any other traffic would distort the
-measurement. Clients accept none, except with `load.clients` from each other. No pod of a run can reach the addresses
-that the administrator blocks: those of metadata services, which give the node's cloud identity to every process that
-asks. The policies have no effect where the cluster does not enforce them.
+measurement. Clients accept none. No pod of a run can reach the addresses that the administrator blocks: those of
+metadata services, which give the node's cloud identity to every process that asks. The policies have no effect where
+the cluster does not enforce them.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ def network_policies(run: SpecBenchRun, settings: NetworkPolicySettings) -> Iter
     if not run.spec.engine.is_external:
         yield _engines_policy(run, settings)
     clients = _of_role(run, ROLE_CLIENT, ROLE_REPORT, ROLE_GATE)
-    peers: list[Manifest] = (
-        [{"from": [{"podSelector": _of_role(run, ROLE_CLIENT)}]}] if run.spec.load.clients > 1 else []
-    )
-    yield _policy(run, clients_policy_name(run.metadata.name), clients, peers, settings)
+    yield _policy(run, clients_policy_name(run.metadata.name), clients, [], settings)
 
 
 def _engines_policy(run: SpecBenchRun, settings: NetworkPolicySettings) -> Manifest:

@@ -116,8 +116,6 @@ class Job:
     failure: JobFailure | None = None
     deleting: bool = False
     verdict: LaunchVerdict | None = None
-    pods_wanted: int = 1
-    """Number of pods that run at the same time: of a client's Job, `load.clients`."""
     warning: str = ""
     """Message of its latest Warning event while it has no pod, such as an exceeded quota."""
     queue: str = ""
@@ -236,8 +234,6 @@ class Pod:
     """Since when its container has been running."""
     worker: int | None = None
     """Index of its node within an engine on several nodes, 0 for the leader; None for an engine on one node."""
-    index: int = 0
-    """Its completion index in an Indexed Job: the number of the client."""
     restarts: int = 0
     """How often its container was restarted. If it was, `terminated` is how the previous container ended."""
 

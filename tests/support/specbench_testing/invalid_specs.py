@@ -326,12 +326,6 @@ INVALID_SPECS = (
         "load.slots is smaller than the highest load.concurrency",
     ),
     InvalidSpecCase(
-        "more clients than streams",
-        {"spec.load": {"concurrency": [1, 8], "clients": 9}},
-        "spec.load",
-        "load.clients is larger than the highest load.concurrency",
-    ),
-    InvalidSpecCase(
         "requests and durationSeconds",
         {"spec.load.requests": 8, "spec.load.durationSeconds": 60},
         "spec.load",

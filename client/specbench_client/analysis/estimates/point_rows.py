@@ -31,7 +31,7 @@ from specbench_client.metrics.rows import POINT, Table, collect_tables, has_text
 from specbench_client.metrics.tidy_frame import PointRecords, iter_tidy, steady_rows, without_point_columns
 from specbench_client.metrics.time_per_token import TPOT_MS_POOLED
 from specbench_client.trust.checks.acceptance import acceptance_counter_mismatch
-from specbench_client.trust.checks.client import chunks_coalesced, client_clocks_differ, client_saturated
+from specbench_client.trust.checks.client import chunks_coalesced, client_saturated
 from specbench_client.trust.checks.comparison import repeats_apart
 from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, doubtful_rows
 from specbench_client.trust.checks.load import concurrency_not_reached, foreign_traffic, rate_not_reached
@@ -124,7 +124,7 @@ def is_invalid(point: PointSummary) -> bool:
     return any(finding.severity is Severity.INVALID for finding in point.findings)
 
 
-SPOILED_FROM_OUTSIDE = frozenset({client_saturated.name, client_clocks_differ.name, foreign_traffic.name})
+SPOILED_FROM_OUTSIDE = frozenset({client_saturated.name, foreign_traffic.name})
 """Checks whose cause is not the measured server."""
 CONSEQUENCES = {
     client_saturated.name: {chunks_coalesced.name, concurrency_not_reached.name, rate_not_reached.name},

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from specbench_api.spec.load import CLIENTS_MAX
 from specbench_client.documents.finding import Severity
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.late_sends import (
@@ -30,8 +27,6 @@ from specbench_client.trust.check_type import CheckResult, CheckResults, check, 
 from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
 CPU_SHARE = 0.8
-TARGET_SHARE = 0.5
-"""Share of a core at which work hardly waits, for the recommended number of clients."""
 
 
 @check(
@@ -63,8 +58,8 @@ TARGET_SHARE = 0.5
     ),
     remedy=(
         "Stop other work on the client's machine, or lower the load; on a cluster, give the client its own cores"
-        " (placement.client.resources). If a worker used up its core, use more clients (load.clients). If"
-        " the client was late only once, find out what stopped it, and measure again."
+        " (placement.client.resources). If a worker used up its core, give `specbench measure` more"
+        " workers (--workers). If the client was late only once, find out what stopped it, and measure again."
     ),
 )
 def client_saturated(evidence: PointEvidence) -> CheckResults:
@@ -79,7 +74,6 @@ def _cpu_exhausted(evidence: PointEvidence) -> list[CheckResult]:
     if share is None or share <= CPU_SHARE:
         return []
     message = f"the client used {share:.0%} of one core: sending and timestamping wait for its own work"
-    message += _advice(evidence)
     return [CheckResult(Severity.INVALID, message, value=share, threshold=CPU_SHARE)]
 
 
@@ -88,10 +82,7 @@ def _late_loop(evidence: PointEvidence) -> list[CheckResult]:
     allowed = None if request is None else max(LATE_MIN_MS, LATE_SHARE * request)
     if lag is None or allowed is None or lag <= allowed:
         return []
-    message = (
-        f"the client's event loop was {_lateness(evidence)}; {allowed:,.2f} ms is tolerable at that percentile"
-        + _advice(evidence)
-    )
+    message = f"the client's event loop was {_lateness(evidence)}; {allowed:,.2f} ms is tolerable at that percentile"
     return [CheckResult(Severity.INVALID, message, value=lag, threshold=allowed)]
 
 
@@ -122,7 +113,6 @@ def _late_arrivals(evidence: PointEvidence) -> list[CheckResult]:
     message = (
         f"conversations started {late:,.2f} ms after their intended time (99th percentile of {started}), and at"
         f" most {allowed:,.2f} ms is tolerable: the arrivals at the engine are not the requested ones"
-        + _advice(evidence)
     )
     return [CheckResult(Severity.INVALID, message, value=late, threshold=allowed)]
 
@@ -137,20 +127,10 @@ def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
     message = (
         f"the client sent requests late, which adds {worst.late_ms:,.2f} ms to {worst.name}; at most"
         f" {worst.allowed_ms:,.2f} ms is tolerable: the delay before sending (connect_ns − intended_ns) is the"
-        f" client's, not the engine's; left out: {list_names(left_out) or 'nothing'}" + _advice(evidence)
+        f" client's, not the engine's; left out: {list_names(left_out) or 'nothing'}"
     )
     severity = Severity.INVALID if worst.name == MEAN_E2E else Severity.WARNING
     return [CheckResult(severity, message, value=worst.late_ms, threshold=worst.allowed_ms)]
-
-
-def _advice(evidence: PointEvidence) -> str:
-    """Recommend more clients if the client is busy and its load can be divided further; else the remedy is enough."""
-    now, share = evidence.plan.load.clients, evidence.health.cpu_share or 0.0
-    most = min(evidence.point.level.concurrency or CLIENTS_MAX, CLIENTS_MAX)
-    if share <= TARGET_SHARE or now >= most:
-        return ""
-    clients = min(math.ceil(now * share / TARGET_SHARE), most)
-    return f"; on a cluster, divide the load among more clients with load.clients: {clients}"
 
 
 def _request_ms(evidence: PointEvidence) -> float | None:
@@ -163,38 +143,6 @@ def _gap_ms(evidence: PointEvidence) -> float | None:
     first = evidence.rows.among(numbers(evidence.rows, "turn") == 0)
     gaps = np.diff(np.sort(numbers(first, "intended_ns"))) / NS_PER_MS
     return float(np.median(gaps)) if gaps.size else None
-
-
-ERROR_MS = 20.0
-
-
-@check(
-    name="ClientClocksDiffer",
-    severities=(Severity.INVALID,),
-    threshold=(
-        f"half the shortest round trip between two clients, plus the change of their clocks' offset over the point and"
-        f" the difference of their starts, above {ERROR_MS:g} ms"
-    ),
-    rationale=(
-        "Each client times its own requests with one clock, so latencies are right in any case. But arrivals of two"
-        " clients, and the bounds of the steady state, are compared over the clocks' offset. Clients exchange what"
-        " they know every 20 ms, so that a smaller error changes nothing. The wall clock is not used."
-    ),
-    remedy=(
-        "Schedule the clients on nodes with a faster network between them and free CPU, or use fewer (load.clients);"
-        " then measure again."
-    ),
-)
-def client_clocks_differ(evidence: PointEvidence) -> CheckResults:
-    """Clients that sent a load together (load.clients) did not have one clock."""
-    error = evidence.health.clock_error_ms
-    if error is None or error <= ERROR_MS:
-        return []
-    message = (
-        f"the clocks of the {evidence.health.clients} clients may differ by {error:.1f} ms over the point; at most"
-        f" {ERROR_MS:g} ms is tolerable: arrivals and the steady state of the clients do not match"
-    )
-    return [CheckResult(Severity.INVALID, message, value=error, threshold=ERROR_MS)]
 
 
 def timing_fault(evidence: PointEvidence) -> TimingFault:

@@ -1,9 +1,8 @@
 """Judges a launch by its client's Job and pods: running, finished, or failed and with which scope.
 
-The report's and the gate's Jobs are judged by the same rules. Only the newest pod of each client counts: earlier ones
-were disrupted, or failed and are retried. Why a client failed is in its pod's termination message, which is JSON. Logs
-are never parsed. Of several clients (`load.clients`), all end when one fails; those that only lost another one do not
-report why.
+The report's and the gate's Jobs are judged by the same rules. Only the newest pod of a Job counts: earlier ones were
+disrupted, or failed and are retried. Why a client failed is in its pod's termination message, which is JSON. Logs are
+never parsed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 
 from specbench_api.fence.model import TerminationMessages
 from specbench_api.outcome.exit_codes import Exit
-from specbench_api.outcome.termination_message import CLIENT_LOST, Termination
+from specbench_api.outcome.termination_message import Termination
 from specbench_api.redaction import redact
 from specbench_api.spec.conditions import EngineReason
 from specbench_operator.run.launches.launch_state import (
@@ -57,15 +56,14 @@ def _on_dead_node(pods: Iterable[Pod], settings: OperatorSettings, now: datetime
     A pod that exists long after its deletion time is on a node that no longer answers. Its Job creates no other one
     before it is gone, which may be never, so the launch ends, and another one measures the missing points.
     """
-    leaving = [(pod.deleted_at, pod) for pod in _newest_of_clients(pods) if pod.alive and pod.deleted_at is not None]
-    if not leaving:
+    pod = _newest(pods)
+    if pod is None or not pod.alive or pod.deleted_at is None:
         return None
-    deleted_at, pod = min(leaving, key=lambda row: row[0])
-    remaining_s = (deleted_at + timedelta(seconds=settings.gone_after_s) - now).total_seconds()
+    remaining_s = (pod.deleted_at + timedelta(seconds=settings.gone_after_s) - now).total_seconds()
     if remaining_s > 0:
         return LaunchState(LaunchStage.SERVING, EngineReason.SERVING, requeue_after_s=remaining_s)
     message = f"the client's pod {pod.ref.name} was deleted, but still exists: its node {pod.node} does not answer"
-    return failed(FailureScope.LAUNCH, CLIENT_LOST, message)
+    return failed(FailureScope.LAUNCH, ClientReason.LOST, message)
 
 
 _MORE_MEMORY = "raise spec.placement.client.resources.limits.memory"
@@ -87,36 +85,24 @@ def judge_ended_client(
 
 
 def start_delay(client: Job, pods: Iterable[Pod]) -> str | None:
-    """Why not all pods of the Job run yet; None if each client's newest pod runs, or ended and is retried."""
-    newest = _newest_of_clients(pods)
-    if not newest:
+    """Why no pod of the Job runs yet; None if its newest pod runs, or ended and is retried."""
+    newest = _newest(pods)
+    if newest is None:
         return client.warning or (JOB_SUSPENDED_BY_OTHERS if client.suspended else "its pod is not created yet")
-    if len(newest) < client.pods_wanted:
-        return f"{len(newest)} of its {client.pods_wanted} pods are created"
-    waiting = next((pod for pod in newest if pod.phase == "Pending"), None)
-    if waiting is None:
+    if newest.phase != "Pending":
         return None
-    waits = join_sentences((waiting.waiting.reason, waiting.waiting.message)) if waiting.waiting else ""
-    return waiting.unschedulable or waits or "its pod is starting"
+    waits = join_sentences((newest.waiting.reason, newest.waiting.message)) if newest.waiting else ""
+    return newest.unschedulable or waits or "its pod is starting"
 
 
 def termination_of(pods: Iterable[Pod], settings: OperatorSettings) -> Termination | None:
     """The termination message of the newest pod that has ended; None if no pod has ended.
 
-    Of several clients, it is that of one that ended for its own reason, if there is one.
     A message that is not JSON, such as that of a container that was killed, becomes the reason ClientFailed. Of a
     failed engine's answer, which the message may quote, as much is kept as of the engine's own last words.
     """
-    ended = _by_age(_newest_of_clients(pod for pod in pods if pod.terminated and not pod.disrupted))
-    messages = [_termination(pod.terminated, settings) for pod in reversed(ended) if pod.terminated]
-    return min(messages, key=_distance_from_cause, default=None)
-
-
-def _distance_from_cause(termination: Termination) -> int:
-    """0 for a client that failed for its own reason, 1 for one that another one's failure ended, 2 for a success."""
-    if termination.code == Exit.OK:
-        return 2
-    return int(termination.code == Exit.INTERRUPTED or termination.reason == CLIENT_LOST)
+    ended = _newest(pod for pod in pods if pod.terminated and not pod.disrupted)
+    return _termination(ended.terminated, settings) if ended and ended.terminated else None
 
 
 def _termination(last: ContainerTerminated, settings: OperatorSettings) -> Termination:
@@ -159,7 +145,7 @@ def _failed_client(
 
 def _idle_engine(delay: str, pods: Iterable[Pod], context: LaunchContext) -> LaunchState:
     """The state of a ready engine without a running client. The wait is limited, because the engine holds its GPUs."""
-    newest = next(reversed(_by_age(pods)), None)
+    newest = _newest(pods)
     since = context.idle_since or (newest.created_at if newest else context.now)
     limit_s = context.settings.client_start_deadline_s
     remaining_s = (since + timedelta(seconds=limit_s) - context.now).total_seconds()
@@ -171,12 +157,6 @@ def _idle_engine(delay: str, pods: Iterable[Pod], context: LaunchContext) -> Lau
     return failed(FailureScope.GROUP, ClientReason.NOT_STARTED, join_sentences((deadline, delay)))
 
 
-def _newest_of_clients(pods: Iterable[Pod]) -> list[Pod]:
-    """The newest pod of each client, by the clients' numbers."""
-    newest = {pod.index: pod for pod in _by_age(pods)}
-    return [newest[index] for index in sorted(newest)]
-
-
-def _by_age(pods: Iterable[Pod]) -> list[Pod]:
-    """The pods, the oldest first."""
-    return sorted(pods, key=lambda pod: (pod.created_at, pod.ref.name))
+def _newest(pods: Iterable[Pod]) -> Pod | None:
+    """The newest pod; None if there is none."""
+    return max(pods, key=lambda pod: (pod.created_at, pod.ref.name), default=None)

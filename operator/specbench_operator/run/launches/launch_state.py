@@ -42,6 +42,7 @@ class ClientReason(StrEnum):
     """Why a launch failed although its engine did not, unless the client reports a reason itself."""
 
     FAILED = "ClientFailed"
+    LOST = "ClientLost"
     NOT_STARTED = "ClientNotStarted"
     RESULTS_MISSING = "ResultsMissing"
 
