@@ -432,6 +432,24 @@ def test_cached_tokens_that_the_prompt_lacks_are_part_of_it(prompt: Any, cached:
     assert (answer.input_tokens, answer.cached_tokens) == (expected, cached)
 
 
+@pytest.mark.parametrize(
+    "counted",
+    [
+        {"prompt_tokens_details": {"cached_tokens": 48}},
+        {"input_tokens_details": {"cached_tokens": 48}},
+        {"prompt_cache_hit_tokens": 48, "prompt_cache_miss_tokens": 16},
+        {"cached_tokens": 48},
+        {"cache_read_input_tokens": 48, "cache_creation_input_tokens": 0},
+        {"prompt_tokens_details": {"cached_tokens": 0}, "prompt_cache_hit_tokens": 48},
+        {"prompt_tokens_details": {"cached_tokens": None}, "cached_tokens": "48"},
+    ],
+)
+def test_cached_tokens_are_found_under_the_names_of_other_services(counted: Any) -> None:
+    usage = {"prompt_tokens": 64, "completion_tokens": 1, **counted}
+    answer = plain_answer(said("a", "stop"), {"usage": usage})
+    assert (answer.input_tokens, answer.cached_tokens) == (64, 48)
+
+
 def test_message_that_repeats_the_answer_is_not_counted_twice() -> None:
     repeated = {"choices": [{"delta": {}, "message": {"content": "ab"}, "finish_reason": "stop"}]}
     assert plain_answer(said("a"), said("b"), repeated, USAGE).text == "ab"

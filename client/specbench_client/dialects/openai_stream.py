@@ -40,6 +40,15 @@ _USAGE_REMEDY = "which some servers report only without streams (--no-stream, or
 _CLIENT_ERRORS = range(400, 500)
 _DIGITS = re.compile(r"[0-9]{1,16}")
 _USAGE_FIELDS = ("completion_tokens", "prompt_tokens", "prompt_tokens_details")
+_CACHED_TOKENS = (
+    ("prompt_tokens_details", "cached_tokens"),
+    ("input_tokens_details", "cached_tokens"),
+    ("prompt_cache_hit_tokens",),
+    ("cached_tokens",),
+    ("cache_read_input_tokens",),
+)
+"""Where a usage has the prompt tokens that were read from a cache: OpenAI twice, DeepSeek, Moonshot, Anthropic. A
+gateway may write 0 under one name and the count under another."""
 
 FINISH_REASONS: dict[str, str | None] = {
     **dict.fromkeys(("", "null", "none", "not_finished")),
@@ -484,7 +493,8 @@ def build_answer(
 ) -> EngineAnswer:
     """Return the answer of a stream. `counted`: see `reasoning_tokens`."""
     prompt = count_in(stream.usage, "prompt_tokens")
-    cached = count_in(stream.usage, "prompt_tokens_details", "cached_tokens")
+    counts = [count_in(stream.usage, *path) for path in _CACHED_TOKENS]
+    cached = max((count for count in counts if count is not None), default=None)
     if prompt is not None and cached is not None and cached > prompt:
         prompt += cached  # Anthropic counts cached tokens apart, and some gateways pass its counts on.
     names = filter(None, [text_in(stream.last, "model"), text_in(stream.last, "system_fingerprint")])
