@@ -111,6 +111,8 @@ def test_limits_that_are_not_the_engines_own_are_not_reported() -> None:
     own = replace_columns(finish_reason="length", max_tokens=lambda _, row: row["output_tokens"])
     unknown = replace_columns(finish_reason=None)
     assert [findings_of(each) for each in (requested, own, unknown)] == [[], [], []]
+    hidden = replace_columns(finish_reason="length", token_conflict="UnsentTokens")
+    assert check_names(findings_of(hidden)) == [("TokenCountConflict", INFO)]
     shorter = replace_columns(finish_reason="length", max_tokens=lambda _, row: row["output_tokens"] + 2)
     assert check_names(findings_of(shorter)) == [("PrematureLengthStop", INVALID)]
 
