@@ -43,7 +43,10 @@ Tls = ssl.SSLContext | None
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ([b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", GZIP], "Content-Encoding gzip, although identity"),
+        (
+            [b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", GZIP],
+            "Content-Encoding gzip, although",
+        ),
         ([HEAD, bytes(MAX_CONTROL_BYTES + 1), ScriptAction.STALL], f"longer than {MAX_CONTROL_BYTES:,} bytes"),
         ([HEAD, *[b"x", ScriptAction.WAIT] * 100], "[Tt]imeout"),
     ],

@@ -174,6 +174,7 @@ JSON_ANSWER = {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"
             "too long",
         ),
         ("\x1f", {"content-encoding": "br"}, "malformed", "Content-Encoding br"),
+        ("\x1f", {"transfer-encoding": "gzip, chunked"}, "malformed", "Transfer-Encoding gzip, chunked"),
         (ANSWER.decode(), {"content-encoding": "identity"}, None, ""),
         (ANSWER.decode(), {"content-encoding": "none"}, None, ""),
         (ANSWER.decode(), {"content-encoding": "UTF-8"}, None, ""),

@@ -9,7 +9,6 @@ import socket
 import ssl
 import time
 from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
@@ -143,9 +142,32 @@ async def test_each_failure_has_its_error_class(server_tls: Tls, script: Script,
     assert exchange.error
 
 
-async def test_a_created_answer_is_an_answer(server_tls: Tls) -> None:
-    exchange = await run_exchange(server_tls, response(201, b"data: 1\n\n"))
-    assert (exchange.status, exchange.error_class, exchange.error) == (201, None, None)
+@pytest.mark.parametrize("status", [201, 203])
+async def test_a_created_or_transformed_answer_is_an_answer(server_tls: Tls, status: int) -> None:
+    exchange = await run_exchange(server_tls, response(status, b"data: 1\n\n"))
+    assert (exchange.status, exchange.error_class, exchange.error) == (status, None, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("/mod\u00e8le/v1", "/mod%C3%A8le/v1"),
+        ("/\u65e5/a%2Fb", "/%E6%97%A5/a%2Fb"),
+        ("/a%2Fb~(c)", "/a%2Fb~(c)"),
+        ("", "/"),
+    ],
+)
+def test_path_is_percent_encoded(path: str, target: str) -> None:
+    message = HttpRequest(f"http://h{path}?api-version=1", b"").message
+    assert message.startswith(f"POST {target}?api-version=1 HTTP/1.1\r\nHost: h\r\n".encode())
+
+
+def test_request_names_its_client_and_accepts_whole_answers() -> None:
+    head = HttpRequest("http://h/", b"", {"host": "model.example"}).message.decode()
+    assert "\r\nUser-Agent: specbench/" in head
+    assert "\r\nAccept: text/event-stream, application/json\r\n" in head
+    assert "\r\nhost: model.example\r\n" in head
+    assert "Host: h" not in head
 
 
 @pytest.mark.parametrize("script", [[ScriptAction.STALL], [HEAD, b"data: 1\n\n", ScriptAction.STALL]])
@@ -275,6 +297,16 @@ async def test_a_server_works_unless_it_fails_or_does_not_answer(script: Script,
         assert not await control.answers("/health")
 
 
+async def test_pages_are_read_with_long_headers_from_a_proxy_that_changed_them() -> None:
+    page = b"HTTP/1.1 203 X\r\nContent-Length: 2\r\nSet-Cookie: " + b"a" * 9000 + b"\r\n\r\n{}"
+    headers = {"host": "model.example"}
+    async with serve_scripts([page]) as (url, server), ControlClient(url, headers=headers) as control:
+        assert await control.text("/v1/models") == "{}"
+    sent = server.requests[0][0].lower()
+    assert sent.count(b"\r\nhost: ") == sent.count(b"\r\nhost: model.example\r\n") == 1
+    assert b"\r\nuser-agent: specbench/" in sent
+
+
 async def test_a_redirect_is_followed_once_and_only_on_the_same_server() -> None:
     moved = [response(307, b"", b"Location: /v1/models/")]
     async with serve_scripts(moved, OK) as (url, server), ControlClient(url) as control:
@@ -299,6 +331,8 @@ async def test_a_redirect_is_followed_once_and_only_on_the_same_server() -> None
         ("1.5", 1.5),
         ("inf", None),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+        ("Wednesday, 21-Oct-15 07:28:00 GMT", 0.0),
+        ("Wed Oct 21 07:28:00 2015", 0.0),
         ("soon", None),
         ("-3", None),
         ("", None),
@@ -327,8 +361,10 @@ def test_pause_before_a_retry(asked_s: float | None, waited_s: float, most_s: fl
     assert pause_before_retry_s(asked_s, 2.0, waited_s, most_s) == pause_s
 
 
-def test_retry_after_of_a_later_date_is_the_time_until_then() -> None:
-    found = retry_after_s({"retry-after": format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)})
+@pytest.mark.parametrize("form", ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"])
+def test_retry_after_of_a_later_date_is_the_time_until_then(form: str) -> None:
+    """In the three forms of RFC 9110, 5.6.7."""
+    found = retry_after_s({"retry-after": (datetime.now(UTC) + timedelta(hours=1)).strftime(form)})
     assert found is not None
     assert 3500 < found <= 3600
 

@@ -97,6 +97,9 @@ CRLF_DONE = b"data: [DONE]\r\n\r\n"
         ([IDENTITY + b"3\r\n\r\nabcHTTP/1.1 500 X\r\n\r\n"], b"abc"),
         ([HEAD, b"3  \r\nabc\r\n0  \r\n\r\n", ScriptAction.STALL], b"abc"),
         ([b"HTTP/1.1 200 OK\r\nx-long: a\r\n b\r\ncontent-length: 3\r\n\r\nabc", ScriptAction.STALL], b"abc"),
+        ([b"HTTP/1.1 200 OK\ntransfer-encoding: chunked\n\n3\r\nabc\r\n0\r\n\r\n", ScriptAction.STALL], b"abc"),
+        ([HEAD.replace(b"coding:", b"coding :"), chunk(b"abc"), b"0\r\n\r\n", ScriptAction.STALL], b"abc"),
+        ([b"HTTP/1.1 200\r\nContent-Length : 3\r\n\r\nabc", ScriptAction.STALL], b"abc"),
     ],
     ids=[
         "open connection",
@@ -112,6 +115,9 @@ CRLF_DONE = b"data: [DONE]\r\n\r\n"
         "data after the end",
         "blanks after the size of a chunk",
         "folded header line",
+        "head without CR",
+        "blank before the colon",
+        "blank before the colon of a length, no reason phrase",
     ],
 )
 async def test_end_of_the_body_is_found(script: Script, body: bytes) -> None:

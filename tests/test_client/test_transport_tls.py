@@ -407,6 +407,19 @@ async def test_server_receives_the_name_of_the_host(
     assert names == expected
 
 
+async def test_final_dot_of_a_host_is_no_part_of_the_name(
+    trusted_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Certificates and SNI have names without it (RFC 6066, section 3)."""
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **named: resolve(host.rstrip("."), *rest, **named))
+    names: list[str | None] = []
+    trusted_tls.sni_callback = lambda _, name, __: names.append(name)
+    async with serve_scripts([*ANSWER], tls=trusted_tls) as (url, _), KernelTransport() as transport:
+        assert (await send(transport, url.replace("127.0.0.1", "localhost."))).error is None
+    assert names == ["localhost"]
+
+
 async def test_server_without_tls_is_a_failed_handshake_with_the_remedy() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)

@@ -206,7 +206,7 @@ def _read_answer(
     """Parse the answer of an exchange with the dialect. Raises BadAnswer."""
     if exchange.error_class is not None:
         raise BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
-    compressed = compression_error(exchange.headers.get("content-encoding", ""))
+    compressed = compression_error(exchange.headers)
     if compressed is not None:
         raise BadAnswer(compressed, ErrorClass.MALFORMED)
     if not config.output.stream:

@@ -24,6 +24,7 @@ from specbench_api.spec.engine import route_url
 from specbench_client.bounded_json import parse_strict_json
 from specbench_client.errors import ClientError, EngineFailed
 from specbench_client.transport.error_messages import (
+    ANSWERED,
     answers_without_tls,
     compression_error,
     handshake_error_message,
@@ -32,6 +33,8 @@ from specbench_client.transport.error_messages import (
     rejects_key,
     truncate,
 )
+from specbench_client.transport.exchange import USER_AGENT
+from specbench_client.transport.limits import MAX_HEAD_BYTES
 from specbench_client.transport.retry_after import pause_before_retry_s, retry_after_s
 
 FIRST_PAUSE_S = 0.05
@@ -102,7 +105,8 @@ class ControlClient:
             timeout=self._timeout,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            headers={"Accept-Encoding": "identity", **self._headers},
+            headers={"Accept-Encoding": "identity", "User-Agent": USER_AGENT, **self._headers},
+            max_field_size=MAX_HEAD_BYTES,
         )
         return self
 
@@ -187,7 +191,7 @@ class ControlClient:
         location = urljoin(url, headers["location"]) if "location" in headers else None
         if is_redirect(status, location) and urlsplit(location)[:2] == urlsplit(url)[:2]:  # the same server
             status, headers, body = await self._request(method, str(location))
-        if status == HTTPStatus.OK:
+        if status in ANSWERED:
             return body
         message = f"{method} {url}: {http_error_message(status, body, location)}"
         kind = _ERRORS_BY_STATUS.get(status, ControlError)
@@ -206,7 +210,9 @@ class ControlClient:
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
             raise _handshake_failure(f"{method} {url}", error) from error
         except aiohttp.ClientConnectorError as error:
-            raise EngineUnreachable(f"{method} {url}: cannot connect: {truncate(str(error.os_error))}") from error
+            raise EngineUnreachable(
+                f"{method} {url}: cannot connect: {truncate(str(error.os_error) or type(error.os_error).__name__)}"
+            ) from error
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise ControlError(f"{method} {url}: {truncate(str(error) or type(error).__name__)}") from error
 
@@ -243,7 +249,7 @@ _ERRORS_BY_STATUS: dict[int, type[ControlError]] = {
 
 async def _read_limited(response: aiohttp.ClientResponse, url: str) -> bytes:
     """Return the body. Raises ControlError if it is compressed or too long."""
-    compressed = compression_error(response.headers.get("Content-Encoding", ""))
+    compressed = compression_error({name.lower(): value for name, value in response.headers.items()})
     if compressed is not None:
         raise ControlError(f"GET {url}: {compressed}")
     body = bytearray()

@@ -69,24 +69,28 @@ def _as_json(value: Any) -> str | None:
         return None
 
 
-def compression_error(encoding: str) -> str | None:
-    """Return the message for an answer with this Content-Encoding; None if it is not compressed."""
+def compression_error(headers: Mapping[str, str]) -> str | None:
+    """Return the message for a compressed answer; None for another. The names of `headers` are in lower case."""
     # Next.js routes disable compression by `none`, and some servers name the charset here.
-    if encoding.strip().lower() in ("", "identity", "none", "utf-8", "utf8"):
-        return None
-    message = f"the answer has Content-Encoding {truncate(encoding, 80)}, although identity was requested"
-    return f"{message}: disable compression for this route of the engine"
+    for name, plain in (
+        ("Content-Encoding", ("", "identity", "none", "utf-8", "utf8")),
+        ("Transfer-Encoding", ("", "chunked", "identity")),
+    ):
+        encoding = headers.get(name.lower(), "")
+        if encoding.strip().lower() not in plain:
+            message = f"the answer has {name} {truncate(encoding, 80)}, although no compression was requested"
+            return f"{message}: disable compression for this route of the engine"
+    return None
 
 
+ANSWERED = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NON_AUTHORITATIVE_INFORMATION)
+"""Statuses of answers: frameworks such as NestJS answer a POST with 201, and a proxy that changed one with 203."""
 ADDRESS_REMEDY = "give the address of the engine itself, with its port and, behind a proxy, its path"
 
 
 def http_error(status: int | None, body: bytes, location: str | None = None) -> tuple[ErrorClass, str] | None:
-    """Return error class and message of an HTTP status; None if there is no status, or it is of an answer.
-
-    Frameworks such as NestJS answer a POST with 201.
-    """
-    if status in (None, HTTPStatus.OK, HTTPStatus.CREATED):
+    """Return error class and message of an HTTP status; None if there is no status, or it is of an answer."""
+    if status is None or status in ANSWERED:
         return None
     return ErrorClass.of_status(status), http_error_message(status, body, location)
 

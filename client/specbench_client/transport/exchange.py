@@ -11,9 +11,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+from specbench_client import __version__
 from specbench_client.errors import BadInput
+
+USER_AGENT = f"specbench/{__version__}"
+"""Firewalls reject requests without one."""
 
 
 class ErrorClass(StrEnum):
@@ -72,12 +76,14 @@ class HttpRequest:
 def encode_request(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     """Return the bytes of a POST request. Raises BadInput for a header that would break the framing."""
     parts = urlsplit(url)
-    target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    path = parts.path if parts.path.isascii() else quote(parts.path, safe="/%:@!$&'()*+,;=~")
+    target = f"{path or '/'}?{parts.query}" if parts.query else path or "/"
     defaults = {
         "Host": parts.netloc.rpartition("@")[2],
+        "User-Agent": USER_AGENT,
         "Content-Type": "application/json",
         "Content-Length": str(len(body)),
-        "Accept": "text/event-stream",
+        "Accept": "text/event-stream, application/json",
         "Accept-Encoding": "identity",
         "Connection": "keep-alive",
     }
@@ -190,7 +196,6 @@ class Transport(Protocol):
 _OWN_CONNECTION = "it decides which connections are kept after an answer"
 _WHOLE_BODY = "a body is sent whole, with its length"
 RESERVED_HEADERS = {
-    "host": "it is taken from the endpoint",
     "content-length": "it is counted from the body",
     "content-type": "every body is JSON",
     "transfer-encoding": _WHOLE_BODY,

@@ -73,8 +73,10 @@ class ResponseParser:
         self.reads = 0
         """Number of reads that are parsed."""
         self._parser = httptools.HttpResponseParser(self)
-        # RFC 9112: folded header lines (5.2), blanks after the size of a chunk (7.1.1).
-        self._parser.set_dangerous_leniencies(lenient_headers=True, lenient_spaces_after_chunk_size=True)
+        # RFC 9112: folded header lines (5.2), lines that end with LF (2.2), blanks after the size of a chunk (7.1.1).
+        self._parser.set_dangerous_leniencies(
+            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
         self._content = bytearray()
         self._contentless_bytes = 0
 
@@ -148,7 +150,7 @@ class ResponseParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.head_read is None:
-            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+            self.headers[name.decode("latin-1").lower().rstrip()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()

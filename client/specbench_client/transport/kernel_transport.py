@@ -258,7 +258,7 @@ class KernelTransport:
                     sock.connect(server.address.sockaddr)
                 return sock
             self._tls = self._tls or client_context()
-            tls_socket = TlsSocket(sock, self._tls, server.host)
+            tls_socket = TlsSocket(sock, self._tls, server.host.rstrip("."))
             async with asyncio.timeout(self._connect_timeout_s):
                 await asyncio.get_running_loop().sock_connect(sock, server.address.sockaddr)
                 await tls_socket.shake_hands()

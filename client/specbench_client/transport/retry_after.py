@@ -20,9 +20,11 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     if re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", given):
         return float(given)
     try:
-        return max((parsedate_to_datetime(given) - datetime.now(UTC)).total_seconds(), 0.0)
-    except (ValueError, TypeError):  # no date, or one without a time zone
+        moment = parsedate_to_datetime(given)
+    except ValueError:  # no date
         return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)  # The form of asctime has no time zone.
+    return max((moment - datetime.now(UTC)).total_seconds(), 0.0)
 
 
 def pause_before_retry_s(asked_s: float | None, own_s: float, waited_s: float, most_s: float) -> float | None:
