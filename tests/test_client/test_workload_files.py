@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -179,6 +180,9 @@ def test_lists_in_a_csv_cell_are_json(tmp_path: Path) -> None:
         ),
         ("id,prompt\n1,a,b\n", "p.csv, line 2: has 3 cells for 2 columns: quote cells that contain commas"),
         ("id,id\n1,a\n", "p.csv, line 1: the column 'id' appears twice"),
+        ('id, prompt\n1, "Why?"\n', "p.csv, line 2: has a blank before a quote"),
+        ('id,prompt\n1,a\n2,  "Hello, world"\n', "p.csv, line 3: has a blank before a quote"),
+        ('id\tprompt\n1\t "a, b"\n', "p.csv, line 2: has a blank before a quote"),
         ("\n\nid,prompt\n1,a,b\n", "p.csv, line 4: has 3 cells for 2 columns"),
         ('\nid,prompt\n1,"a"b\n', "p.csv, line 3: not CSV"),
         ('id,prompt\n1,"a\n', "p.csv, line 2: not CSV"),
@@ -193,6 +197,19 @@ def test_broken_csv_is_rejected_with_its_line(text: str, message: str, tmp_path:
     with pytest.raises(BadInput) as caught:
         load_csv(tmp_path, text)
     assert message in str(caught.value).replace(f"{tmp_path}/", "")
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        ('"He said, ""hi"" and left"', 'He said, "hi" and left'),
+        ('"a, "', "a, "),
+        ('Say "hi"', 'Say "hi"'),
+        ('"one,\n ""two"", three"', 'one,\n "two", three'),
+    ],
+)
+def test_quotes_inside_a_csv_cell_are_text(cell: str, text: str, tmp_path: Path) -> None:
+    assert contents(load_csv(tmp_path, f"id,prompt\n1,{cell}\n")) == [text]
 
 
 def test_prompt_longer_than_the_csv_modules_limit_is_read(tmp_path: Path) -> None:
@@ -582,6 +599,47 @@ def test_invalid_json_lines_file_is_rejected_with_the_line(content: bytes, messa
     with pytest.raises(BadInput) as caught:
         load_file(tmp_path, content)
     assert message in str(caught.value)
+
+
+def load_parquet(folder: Path, table: pa.Table) -> Prompts:
+    pq.write_table(table, folder / "p.parquet")
+    return load_prompts(Dataset(source=Source.PARQUET, uri="p.parquet"), folder)
+
+
+def test_parquet_types_without_a_form_in_json_are_read(tmp_path: Path) -> None:
+    """UUID, MAP, and times: the rows of a file with timestamps are in their order, as those of JSON Lines."""
+    messages = [[[("role", "user"), ("content", text)]] for text in ("later", "earlier")]
+    table = pa.table(
+        {
+            "id": pa.array([UUID(int=1).bytes, UUID(int=2).bytes], pa.uuid()),
+            "messages": pa.array(messages, pa.list_(pa.map_(pa.string(), pa.string()))),
+            "timestamp": pa.array([2_000_000, 1_000_000], pa.timestamp("us", "UTC")),
+        }
+    )
+    found = load_parquet(tmp_path, table)
+    assert [prompt.id for prompt in found.rows] == [str(UUID(int=2)), str(UUID(int=1))]
+    assert contents(found) == ["earlier", "later"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "names", "message"),
+    [
+        ([["a"], ["b"]], ["prompt", "prompt"], "the column 'prompt' appears twice"),
+        ([["a"], pa.array([2**62], pa.timestamp("us"))], ["prompt", "when"], "out of range"),
+        ([["a"], pa.array([2**28], pa.int32()).cast(pa.date32())], ["prompt", "day"], "out of range"),
+        (
+            [["a"], pa.array([[("k", "1"), ("k", "2")]], pa.map_(pa.string(), pa.string()))],
+            ["prompt", "tags"],
+            "duplicate key",
+        ),
+    ],
+)
+def test_parquet_values_that_have_no_one_meaning_are_rejected(
+    columns: list[Any], names: list[str], message: str, tmp_path: Path
+) -> None:
+    table = pa.Table.from_arrays([one if isinstance(one, pa.Array) else pa.array(one) for one in columns], names=names)
+    with pytest.raises(BadInput, match=message):
+        load_parquet(tmp_path, table)
 
 
 def parquet_with(prompt: str) -> bytes:

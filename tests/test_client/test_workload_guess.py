@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import re
 import zipfile
 from collections.abc import Mapping
@@ -80,6 +81,34 @@ def test_source_is_guessed_from_the_files_content_or_suffix(
 )
 def test_source_may_be_named(text: str, dataset: dict[str, str]) -> None:
     assert guess_dataset(text) == dataset
+
+
+def test_file_uri_is_the_path_that_it_names(tmp_path: Path) -> None:
+    """RFC 8089; its path is percent-encoded."""
+    file = tmp_path / "my p\u00fc.jsonl"
+    file.write_bytes(OURS)
+    assert guess_dataset(file.as_uri()) == {"source": "jsonl", "uri": str(file)}
+
+
+@pytest.mark.parametrize(("place", "reason"), [("pipe", "Is a pipe or a device"), ("", "Is a directory")])
+def test_what_is_no_file_is_named(place: str, reason: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match=reason):
+        guess_dataset(str(tmp_path / place))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"custom_id": "r1", "response": {"status_code": 200, "body": {"choices": [{"message": {}}]}}, "error": None},
+        {"custom_id": "r1", "response": {"body": json.dumps({"choices": []})}},
+        {"id": "c", "object": "chat.completion", "choices": [{"message": {"role": "assistant", "content": "So."}}]},
+    ],
+)
+def test_answers_without_prompts_are_named(row: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text(json.dumps(row))
+    with pytest.raises(BadInput, match="line 1: is an answer without its prompt"):
+        load_guessed(tmp_path / "p.jsonl")
 
 
 @pytest.mark.parametrize("text", ["", "mix", "sessions", "jsonl", "gsm9k", "nowhere/p.jsonl"])
@@ -252,6 +281,13 @@ SHAPES: dict[str, tuple[Any, str, list[Any]]] = {
     "inputs of genai-perf": ({"payload": [{"model": "m", "messages": [ASKED]}]}, "-1", [ASKED]),
     "one prompt of the completions API": ({"model": "m", "prompt": ["Why?"]}, "-1", [ASKED]),
     "Label Studio": ({"id": 7, "data": {"text": "Why?"}}, "7", [ASKED]),
+    "item of OpenAI's evals": ({"item": {"question": "Why?", "answer": "So."}}, "-1", [ASKED]),
+    "messages of an item": ({"item": {"input": [ASKED], "ideal": "So."}}, "-1", [ASKED]),
+    "weights of fine-tuning": (
+        {"messages": [ASKED, {**ANSWERED, "weight": 0}, ASKED, {**ANSWERED, "weight": 1}]},
+        "-1",
+        [ASKED, ANSWERED, ASKED],
+    ),
     "Argilla": ({"fields": {"prompt": "Why?"}}, "-1", [ASKED]),
     "call of LiteLLM": ({"litellm_call_id": "1", "kwargs": {"messages": [ASKED]}}, "-1", [ASKED]),
     "parts of Bedrock": (
@@ -315,20 +351,36 @@ def zipped(data: bytes, *names: str) -> bytes:
     return file.getvalue()
 
 
+SPLIT_LINES = [f"{line}\n" for line in LINES.strip().split("\n")]
 ENCODED: dict[str, bytes] = {
     "p.jsonl.bz2": bz2.compress(LINES.encode()),
     "p.jsonl.xz": lzma.compress(LINES.encode()),
     "p.jsonl.zst": pa.compress(LINES.encode(), codec="zstd", asbytes=True),
+    "frames.jsonl.zst": b"".join(pa.compress(line.encode(), codec="zstd", asbytes=True) for line in SPLIT_LINES),
+    "pzstd.jsonl.zst": b"".join(
+        b"\x50\x2a\x4d\x18\x04\0\0\0\0\0\0\0" + pa.compress(line.encode(), codec="zstd", asbytes=True)
+        for line in SPLIT_LINES
+    ),
+    "last-skippable.zst": b"\x5f\x2a\x4d\x18\0\0\0\0" + pa.compress(LINES.encode(), codec="zstd", asbytes=True),
     "p.zip": zipped(LINES.encode()),
     "misnamed.jsonl": lzma.compress(LINES.encode()),
     "utf-16.jsonl": LINES.encode("utf-16"),
     "big-endian.jsonl": b"\xfe\xff" + LINES.encode("utf-16-be"),
+    "unmarked.jsonl": LINES.encode("utf-16-le"),
+    "unmarked.json": f"[{LINES.strip().replace(chr(10), ',')}]".encode("utf-16-be"),
     "utf-16.json.gz": gzip.compress(f"[{LINES.strip().replace(chr(10), ',')}]".encode("utf-16"), mtime=0),
     "macintosh.jsonl": LINES.replace("\n", "\r").encode(),
     "joined.jsonl": "".join(f"\ufeff{line}\n" for line in LINES.strip().split("\n")).encode(),
     "empty-rows.csv": f"id,prompt\n{TABLE.replace('X', ',')},\n  \n".encode(),
     "windows.jsonl": LINES.replace("\n", "\r\n").encode(),
     "indented.jsonl": "".join(json.dumps(json.loads(line), indent=2) for line in LINES.strip().split("\n")).encode(),
+    "concatenated.json": LINES.replace("\n", "").encode(),
+    "separated.json": LINES.replace("\n", "\t").encode(),
+    "two-a-line.json": (LINES.replace("\n", " ").strip() + "\n").encode(),
+    "sequence.json": "".join(f"\x1e{line}" for line in SPLIT_LINES).encode(),
+    "indented-sequence.json": "".join(
+        f"\x1e{json.dumps(json.loads(line), indent=2)}\n" for line in SPLIT_LINES
+    ).encode(),
     "two-arrays.json": "".join(f"[{line}]\n" for line in LINES.strip().split("\n")).encode(),
     "named.parquet": LINES.encode(),
     "semicolons.csv": f"id;prompt\n{TABLE.replace('X', ';')}".encode(),

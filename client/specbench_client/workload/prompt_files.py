@@ -65,6 +65,7 @@ _COMPRESSIONS: Mapping[bytes, Callable[[BinaryIO], Any]] = {
     b"BZh": bz2.open,
     b"\xfd7zXZ\x00": lzma.open,
     b"\x28\xb5\x2f\xfd": _open_zstd,
+    **{bytes([first]) + b"\x2a\x4d\x18": _open_zstd for first in range(0x50, 0x60)},  # a skippable frame, as of pzstd
     b"PK\x03\x04": _open_zip,
 }
 """The first bytes of compressed files, and how they are opened."""
@@ -83,6 +84,12 @@ _NO_DATA = {
         "is no file of text: export its prompts as JSON Lines, CSV or Parquet",
     ),
 }
+_UTF_16 = {
+    **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"),
+    **dict.fromkeys((b"{\0", b"[\0"), "utf-16-le"),
+    **dict.fromkeys((b"\0{", b"\0["), "utf-16-be"),
+}
+"""The first bytes of files in UTF-16, of JSON also without a byte order mark, and their codecs."""
 _TAR_BLOCK = 512
 """Bytes of the first header of a tar archive."""
 _DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
@@ -97,8 +104,8 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
             file.seek(0)
             opener = next((found for magic, found in _COMPRESSIONS.items() if begin.startswith(magic)), None)
             with io.BufferedReader(opener(file)) if opener else file as content:
-                is_utf_16 = content.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-                yield io.BytesIO(content.read().decode("utf-16").encode()) if is_utf_16 else content
+                codec = _UTF_16.get(content.peek(2)[:2])
+                yield io.BytesIO(content.read().decode(codec).encode()) if codec else content
     except UnicodeDecodeError as error:  # only of a stream of UTF-16: lines are decoded by their readers
         raise BadInput(f"{path}: not UTF-16 ({error.reason}): save the file as UTF-8") from error
     except _DAMAGED as error:
@@ -161,13 +168,16 @@ def _csv_rows(path: Path, most: int) -> Iterator[PromptRow | BadInput]:
     numbered = numbered_lines(path, most)
     above, first = next(((number - 1, line) for number, line in numbered if line.strip()), (0, b""))
     delimiter = max(",;\t|", key=first.partition(b"\r")[0].decode(errors="replace").count)
-    lines = (decode_line(line, f"{path}, line {number}") for number, line in chain([(above + 1, first)], numbered))
+    spaced = re.compile(rf'{re.escape(delimiter)} +"[^"{re.escape(delimiter)}\r\n]')
+    lines = (
+        _csv_line(line, f"{path}, line {number}", spaced) for number, line in chain([(above + 1, first)], numbered)
+    )
     ended = (line for text in lines for line in _OLD_LINE_END.split(text) if line)
     reader = csv.reader(ended, strict=True, delimiter=delimiter)
     try:
         if first.startswith(b"sep="):  # Excel's name of the delimiter
             next(reader)
-        header = _header(next(reader, []), path)
+        header = _header(next(reader, []), f"{path}, line 1")
         begins = above + reader.line_num + 1
         for cells in reader:
             place, begins = f"line {begins}", above + reader.line_num + 1
@@ -183,13 +193,19 @@ def _csv_rows(path: Path, most: int) -> Iterator[PromptRow | BadInput]:
         ) from error
 
 
-def _header(cells: list[str], path: Path) -> list[str]:
+def _csv_line(line: bytes, where: str, spaced: re.Pattern[str]) -> str:
+    """Decode a line. `spaced`: a blank before a quote, which would make both part of the text. Raises BadInput."""
+    text = decode_line(line, where)
+    if spaced.search(text):
+        raise BadInput(f'{where}: has a blank before a quote: remove it, as in 1,"Hello, world"')
+    return text
+
+
+def _header(cells: list[str], where: str) -> list[str]:
     header = [cell.strip() for cell in cells]
     duplicates = [name for index, name in enumerate(header) if name and name in header[:index]]
     if duplicates:
-        raise BadInput(
-            f"{path}, line 1: the column {duplicates[0]!r} appears twice in the header: rename or remove one"
-        )
+        raise BadInput(f"{where}: the column {duplicates[0]!r} appears twice: rename or remove one")
     return header
 
 
@@ -216,7 +232,8 @@ def _cell(name: str, cell: str, where: str) -> Any:
 
 
 _CHUNK_BYTES = 4 * 1024 * 1024
-_SPACE = " \t\r\n"
+_SPACE = " \t\r\n\x1e"
+"""White space between JSON values; JSON text sequences (RFC 7464) have a record separator before each."""
 
 
 class _TextWindow:
@@ -363,7 +380,7 @@ def iterate_rows(path: Path, source: Source, most: int = LINE_BYTES_MAX) -> Iter
         return _parquet_rows(path)
     if source is Source.CSV or (not is_json and is_named(path.name)):
         return _csv_rows(path, most)
-    in_lines = not begin.startswith(b"[") and not _spans_lines(path, most)
+    in_lines = not begin.startswith((b"[", b"\x1e")) and not _spans_lines(path, most)
     return _json_rows(path, _line_values(path, most) if in_lines else _document_values(path, most))
 
 
@@ -373,7 +390,7 @@ def is_named(name: str, formats: str = "csv|tsv") -> bool:
 
 
 def _spans_lines(path: Path, most: int) -> bool:
-    """Return whether the first JSON value is printed over several lines, or ends with an old Macintosh's line end."""
+    """Return whether the first JSON value does not have a line of its own, or ends with an old Macintosh's line end."""
     with open_decompressed(path) as file:
         window = _TextWindow(file, str(path))
         try:
@@ -382,8 +399,9 @@ def _spans_lines(path: Path, most: int) -> bool:
             _json_value(window, str(path), most)
         except BadInput:  # the reader of lines reports where it is broken
             return False
-        rest = window.text[window.at : window.at + 2]
-        return "\n" in window.text[: window.at].lstrip() or (rest.startswith("\r") and rest != "\r\n")
+        is_multiline = "\n" in window.text[: window.at].lstrip()
+        rest = window.text[window.at : window.at + 2].lstrip(" \t")
+        return is_multiline or rest.startswith("{") or (rest.startswith("\r") and rest != "\r\n")
 
 
 _LINE_IS_OBJECT = f"each line is one JSON object, such as {_ROW_EXAMPLE}, unless the file is named .csv or .tsv"
@@ -464,11 +482,13 @@ def _parquet_rows(path: Path) -> Iterator[PromptRow]:
     number = 0
     try:
         with pq.ParquetFile(path) as file:
+            _header(file.schema_arrow.names, str(path))
             for batch in file.iter_batches():
-                for columns in batch.to_pylist():
+                for columns in batch.to_pylist(maps_as_pydicts="strict"):
                     number += 1
                     yield PromptRow(f"row {number}", columns)
-    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # pyarrow does not check names and texts
+    # pyarrow checks neither names nor texts, and Python has no times after the year 9999.
+    except (pa.ArrowException, ArithmeticError, LookupError, ValueError, OSError) as error:
         raise BadInput(f"{path}: cannot be read as Parquet: {error}: if it was cut, download it again") from error
 
 

@@ -14,6 +14,7 @@ from functools import reduce
 from itertools import chain
 from operator import or_
 from typing import Any
+from uuid import UUID
 
 from specbench_api.errors import SpecbenchError
 from specbench_api.spec.answers import AnswerMatch, ExpectedAnswer
@@ -99,7 +100,7 @@ TIMES = ("timestamp", "created_at", "created", "time", "ts", "start_time", "star
 _ROLE_KEYS, _TEXT_KEYS = ("role", "from", "type"), ("content", "value", "text", "parts")
 _OF_USERS = ("hashed_ip", "header", "country", "state", "language", "toxic", "redacted", "turn_identifier")
 """What WildChat notes about a message and its user, which is not for a server."""
-_UNSENT_FIELDS = {*_ROLE_KEYS, *_TEXT_KEYS, *TIMES, *_OF_USERS}
+_UNSENT_FIELDS = {*_ROLE_KEYS, *_TEXT_KEYS, *TIMES, *_OF_USERS, "weight"}  # weight: in fine-tuning
 _RESPONSES_PARTS = ("input_text", "output_text")
 _TOOL_KEYS = {"tool_calls", "tool_call_id"}
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
@@ -186,6 +187,7 @@ def parse_prompt(row: PromptRow, expected: ExpectedAnswer | None = None) -> Prom
 
 def _id(columns: dict[str, Any]) -> str:
     value = columns.get("id")
+    value = str(value) if isinstance(value, UUID) else value  # Parquet has both.
     if isinstance(value, float | Decimal) and value % 1 == 0:  # pandas makes such numbers of integers
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":

@@ -47,6 +47,7 @@ NESTED = (
     "data",
     "fields",
     "payload",
+    "item",
 )
 MESSAGES = ("messages", "conversations", "conversation", "input_messages", "input", "prompt", "chosen", "contents")
 TOKENS = ("token_ids", "input_ids", "prompt_token_ids", "prompt")
@@ -123,7 +124,10 @@ def _found(columns: Mapping[str, Any]) -> dict[str, Any]:
     url = columns.get("url")
     if isinstance(url, str) and url.startswith("/v1/") and not url.rstrip("/").endswith(_ROUTES):
         raise BadRow(f"is a request of {url}, which answers no prompts: remove the row")
-    return next(filter(None, map(_content, records(columns))), {})
+    found = next(filter(None, map(_content, records(columns))), {})
+    if not found and any("choices" in one for one in records(columns, ("response", "body"))):
+        raise BadRow("is an answer without its prompt, as in the output of a batch: give the file of its requests")
+    return found
 
 
 def records(

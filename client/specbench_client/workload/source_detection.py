@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from specbench_api.spec.dataset import FILE_SOURCES, GENERATED_SOURCES, Source
 from specbench_client.errors import BadInput
@@ -52,6 +53,8 @@ def shape_hint(source: Source, columns: Mapping[str, Any]) -> str:
 
 def guess_dataset(text: str) -> dict[str, str]:
     """Return `source` and `uri` for a source's name, SOURCE:FILE or a file; no `uri` for the hub. Raises BadInput."""
+    if text.startswith("file:///"):
+        text = unquote(text.removeprefix("file://"))
     name, colon, file = text.partition(":")
     known = {str(source): source for source in Source if source not in GENERATED_SOURCES}
     if colon and name in known and not file.startswith("//"):
@@ -68,7 +71,8 @@ def guess_source(uri: str) -> Source:
         return Source.SPEC_BENCH if uri.endswith("/question.jsonl") else named
     path = Path(uri)
     if not path.is_file():
-        reason = "Is a directory" if uri and path.is_dir() else "No such file or directory"
+        reason = "Is a directory" if path.is_dir() else "Is a pipe or a device, which cannot be read twice"
+        reason = reason if uri and path.exists() else "No such file or directory"
         hubs = ", ".join(str(source) for source in Source if source not in (*GENERATED_SOURCES, *FILE_SOURCES))
         remedy = f"give a file of prompts (JSONL, JSON, Parquet, CSV), SOURCE:FILE, or a source of the hub ({hubs})"
         raise BadInput(f"{uri or repr(uri)}: {reason}: {remedy}")

@@ -95,7 +95,7 @@ def seconds_at(*records: Mapping[str, Any], names: tuple[str, ...] = TIMES) -> f
 
 
 def time_of(value: Any) -> float | None:
-    """Return a time in seconds, from a number or its text or from RFC 3339 (UTC without an offset); else None."""
+    """Return a time in seconds, from a number or its text, a time, or RFC 3339 (UTC without an offset); else None."""
     if isinstance(value, bool):
         return None
     try:
@@ -104,8 +104,9 @@ def time_of(value: Any) -> float | None:
         seconds = math.nan
     if isinstance(value, str) and math.isnan(seconds):
         with suppress(ValueError):
-            moment = datetime.fromisoformat(value.strip())
-            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            value = datetime.fromisoformat(value.strip())
+    if isinstance(value, datetime):  # Parquet has times.
+        seconds = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     return seconds if math.isfinite(seconds) else None
 
 
