@@ -175,6 +175,34 @@ JSON_ANSWER = {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"
         ),
         ("\x1f", {"content-encoding": "br"}, "malformed", "Content-Encoding br"),
         ("\x1f", {"transfer-encoding": "gzip, chunked"}, "malformed", "Transfer-Encoding gzip, chunked"),
+        (ANSWER.decode(), {"x-cache": "HIT"}, "malformed", "a cache answered instead of the engine (x-cache: HIT)"),
+        *(
+            (ANSWER.decode(), {name: value}, "malformed", f"({name}: {value})")
+            for name, value in (
+                ("age", "37"),
+                ("cache-status", "edge; fwd=miss, gateway; hit; ttl=300"),
+                ("x-cache", "Hit from cloudfront"),
+                ("x-cache", "HIT, MISS"),
+                ("x-cache-status", "TCP_HIT"),
+                ("cf-aig-cache-status", "HIT"),
+                ("x-portkey-cache-status", "SEMANTIC HIT"),
+                ("helicone-cache", "HIT"),
+            )
+        ),
+        *(
+            (ANSWER.decode(), {name: value}, None, "")
+            for name, value in (
+                ("age", "0"),
+                ("cache-status", "gateway; fwd=miss; stored"),
+                ("x-cache", "MISS"),
+                ("x-cache", "RefreshHit from child"),
+                ("cache-control", "no-cache"),
+                ("x-prompt-cache-status", "hit"),
+                ("x-kv-cache", "HIT"),
+                ("x-cached-tokens", "hit"),
+                ("x-rate-limit-cache", "white"),
+            )
+        ),
         (ANSWER.decode(), {"content-encoding": "identity"}, None, ""),
         (ANSWER.decode(), {"content-encoding": "none"}, None, ""),
         (ANSWER.decode(), {"content-encoding": "UTF-8"}, None, ""),

@@ -366,8 +366,6 @@ ENCODED: dict[str, bytes] = {
     "misnamed.jsonl": lzma.compress(LINES.encode()),
     "utf-16.jsonl": LINES.encode("utf-16"),
     "big-endian.jsonl": b"\xfe\xff" + LINES.encode("utf-16-be"),
-    "unmarked.jsonl": LINES.encode("utf-16-le"),
-    "unmarked.json": f"[{LINES.strip().replace(chr(10), ',')}]".encode("utf-16-be"),
     "utf-16.json.gz": gzip.compress(f"[{LINES.strip().replace(chr(10), ',')}]".encode("utf-16"), mtime=0),
     "macintosh.jsonl": LINES.replace("\n", "\r").encode(),
     "joined.jsonl": "".join(f"\ufeff{line}\n" for line in LINES.strip().split("\n")).encode(),

@@ -493,8 +493,9 @@ def build_answer(
 ) -> EngineAnswer:
     """Return the answer of a stream. `counted`: see `reasoning_tokens`."""
     prompt = count_in(stream.usage, "prompt_tokens")
-    counts = [count_in(stream.usage, *path) for path in _CACHED_TOKENS]
-    cached = max((count for count in counts if count is not None), default=None)
+    cached = max(
+        (count for path in _CACHED_TOKENS if (count := count_in(stream.usage, *path)) is not None), default=None
+    )
     if prompt is not None and cached is not None and cached > prompt:
         prompt += cached  # Anthropic counts cached tokens apart, and some gateways pass its counts on.
     names = filter(None, [text_in(stream.last, "model"), text_in(stream.last, "system_fingerprint")])

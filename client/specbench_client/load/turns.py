@@ -22,7 +22,7 @@ from specbench_client.documents.record import AnswerFlaw, Record, RecordPhase
 from specbench_client.known_secrets import without_known_secrets
 from specbench_client.load.answer_rules import flaw_of, unmet_demand
 from specbench_client.load.conversations import Conversation, request_seed
-from specbench_client.transport.error_messages import ADDRESS_REMEDY, compression_error, truncate
+from specbench_client.transport.error_messages import ADDRESS_REMEDY, compression_error, replay_error, truncate
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport, UnparsedExchange
 from specbench_client.transport.retry_after import retry_after_s
 from specbench_client.transport.sse import MalformedStream, NotAnEventStream, parse_events
@@ -206,9 +206,9 @@ def _read_answer(
     """Parse the answer of an exchange with the dialect. Raises BadAnswer."""
     if exchange.error_class is not None:
         raise BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
-    compressed = compression_error(exchange.headers)
-    if compressed is not None:
-        raise BadAnswer(compressed, ErrorClass.MALFORMED)
+    unusable = compression_error(exchange.headers) or replay_error(exchange.headers)
+    if unusable is not None:
+        raise BadAnswer(unusable, ErrorClass.MALFORMED)
     if not config.output.stream:
         return _read_whole(config, dialect, exchange, max_tokens)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import ssl
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -81,6 +82,20 @@ def compression_error(headers: Mapping[str, str]) -> str | None:
             message = f"the answer has {name} {truncate(encoding, 80)}, although no compression was requested"
             return f"{message}: disable compression for this route of the engine"
     return None
+
+
+_STORED = re.compile(
+    r"age: *[1-9]\d*|(?!\S*(?:kv|prefix|prompt))(?:\S*-)?cache(?:-status)?: (?:.*[\s;_])?hit\b.*", re.IGNORECASE
+)
+"""A header of a cache that had stored the answer (RFC 9111, 5.1; RFC 9211; X-Cache), not of the engine's own cache."""
+
+
+def replay_error(headers: Mapping[str, str]) -> str | None:
+    """Return the message for an answer that a cache had stored; None for another."""
+    found = next(filter(_STORED.fullmatch, map(": ".join, headers.items())), None)
+    if found is None:
+        return None
+    return f"a cache answered instead of the engine ({truncate(found, 80)}): switch its storing of answers off"
 
 
 ANSWERED = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NON_AUTHORITATIVE_INFORMATION)

@@ -76,8 +76,7 @@ class HttpRequest:
 def encode_request(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     """Return the bytes of a POST request. Raises BadInput for a header that would break the framing."""
     parts = urlsplit(url)
-    path = parts.path if parts.path.isascii() else quote(parts.path, safe="/%:@!$&'()*+,;=~")
-    target = f"{path or '/'}?{parts.query}" if parts.query else path or "/"
+    target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + (f"?{parts.query}" if parts.query else "")
     defaults = {
         "Host": parts.netloc.rpartition("@")[2],
         "User-Agent": USER_AGENT,

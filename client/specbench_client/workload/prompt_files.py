@@ -84,12 +84,6 @@ _NO_DATA = {
         "is no file of text: export its prompts as JSON Lines, CSV or Parquet",
     ),
 }
-_UTF_16 = {
-    **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"),
-    **dict.fromkeys((b"{\0", b"[\0"), "utf-16-le"),
-    **dict.fromkeys((b"\0{", b"\0["), "utf-16-be"),
-}
-"""The first bytes of files in UTF-16, of JSON also without a byte order mark, and their codecs."""
 _TAR_BLOCK = 512
 """Bytes of the first header of a tar archive."""
 _DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
@@ -104,8 +98,8 @@ def open_decompressed(path: Path) -> Iterator[BinaryIO]:
             file.seek(0)
             opener = next((found for magic, found in _COMPRESSIONS.items() if begin.startswith(magic)), None)
             with io.BufferedReader(opener(file)) if opener else file as content:
-                codec = _UTF_16.get(content.peek(2)[:2])
-                yield io.BytesIO(content.read().decode(codec).encode()) if codec else content
+                is_utf_16 = content.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+                yield io.BytesIO(content.read().decode("utf-16").encode()) if is_utf_16 else content
     except UnicodeDecodeError as error:  # only of a stream of UTF-16: lines are decoded by their readers
         raise BadInput(f"{path}: not UTF-16 ({error.reason}): save the file as UTF-8") from error
     except _DAMAGED as error:

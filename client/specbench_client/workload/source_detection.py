@@ -53,8 +53,7 @@ def shape_hint(source: Source, columns: Mapping[str, Any]) -> str:
 
 def guess_dataset(text: str) -> dict[str, str]:
     """Return `source` and `uri` for a source's name, SOURCE:FILE or a file; no `uri` for the hub. Raises BadInput."""
-    if text.startswith("file:///"):
-        text = unquote(text.removeprefix("file://"))
+    text = unquote(text.removeprefix("file://")) if text.startswith("file:///") else text
     name, colon, file = text.partition(":")
     known = {str(source): source for source in Source if source not in GENERATED_SOURCES}
     if colon and name in known and not file.startswith("//"):
@@ -71,8 +70,8 @@ def guess_source(uri: str) -> Source:
         return Source.SPEC_BENCH if uri.endswith("/question.jsonl") else named
     path = Path(uri)
     if not path.is_file():
-        reason = "Is a directory" if path.is_dir() else "Is a pipe or a device, which cannot be read twice"
-        reason = reason if uri and path.exists() else "No such file or directory"
+        there = "Is a directory" if path.is_dir() else "Is a pipe or a device, which cannot be read twice"
+        reason = there if uri and path.exists() else "No such file or directory"
         hubs = ", ".join(str(source) for source in Source if source not in (*GENERATED_SOURCES, *FILE_SOURCES))
         remedy = f"give a file of prompts (JSONL, JSON, Parquet, CSV), SOURCE:FILE, or a source of the hub ({hubs})"
         raise BadInput(f"{uri or repr(uri)}: {reason}: {remedy}")

@@ -241,9 +241,11 @@ def premature_length_stop(evidence: PointEvidence) -> CheckResults:
     rows, tokens = evidence.answered, numbers(evidence.answered, "tokens")
     own = numbers(rows, "max_tokens")
     allowed = np.where(np.isnan(own), evidence.workload.output.max_tokens, own)
-    # Hidden reasoning is no part of these tokens, and may have used up the limit.
-    is_hiding = has_text(rows, "token_conflict", TokenConflict.UNSENT_TOKENS)
-    cut = has_text(rows, "finish_reason", LENGTH) & ~is_hiding & (tokens < allowed - OFF_BY)
+    cut = (
+        has_text(rows, "finish_reason", LENGTH)
+        & ~has_text(rows, "token_conflict", TokenConflict.UNSENT_TOKENS)  # Hidden reasoning counts towards the limit.
+        & (tokens < allowed - OFF_BY)
+    )
     if not cut.any():
         return []
     share = float(cut.mean())
