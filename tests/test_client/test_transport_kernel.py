@@ -98,7 +98,15 @@ CRLF_DONE = b"data: [DONE]\r\n\r\n"
         ([HEAD, b"3  \r\nabc\r\n0  \r\n\r\n", ScriptAction.STALL], b"abc"),
         ([b"HTTP/1.1 200 OK\r\nx-long: a\r\n b\r\ncontent-length: 3\r\n\r\nabc", ScriptAction.STALL], b"abc"),
         ([b"HTTP/1.1 200 OK\ntransfer-encoding: chunked\n\n3\r\nabc\r\n0\r\n\r\n", ScriptAction.STALL], b"abc"),
-        ([HEAD.replace(b"coding:", b"coding :"), chunk(b"abc"), b"0\r\n\r\n", ScriptAction.STALL], b"abc"),
+        (
+            [
+                HEAD.replace(b"coding:", b"coding :"),
+                ScriptAction.WAIT,
+                chunk(b"abc") + b"0\r\n\r\n",
+                ScriptAction.STALL,
+            ],
+            b"abc",
+        ),
         ([b"HTTP/1.1 200\r\nContent-Length : 3\r\n\r\nabc", ScriptAction.STALL], b"abc"),
     ],
     ids=[
