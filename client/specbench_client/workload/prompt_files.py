@@ -226,8 +226,7 @@ def _cell(name: str, cell: str, where: str) -> Any:
 
 
 _CHUNK_BYTES = 4 * 1024 * 1024
-_SPACE = " \t\r\n\x1e"
-"""White space between JSON values; JSON text sequences (RFC 7464) have a record separator before each."""
+_SPACE = " \t\r\n\x1e"  # JSON text sequences (RFC 7464) have a record separator before each value.
 
 
 class _TextWindow:
