@@ -107,7 +107,7 @@ def test_arm_with_a_missing_point_is_compared_in_its_other_repeats() -> None:
 @pytest.mark.parametrize(
     ("world", "corruptions", "words", "missing"),
     [
-        (SyntheticRun(prompts=24, edits={"spec.baseline": "Skip"}), Corruptions(), "this run has no baseline", 0),
+        (SyntheticRun(prompts=24, edits={"spec.baseline": "Skip"}), Corruptions(), "no baseline, so no speed-up", 0),
         (QUIET, Corruptions(measured=lambda point: point.arm != "none"), "the baseline is unknown", 3),
     ],
     ids=["skipped", "not measured"],
@@ -126,7 +126,7 @@ def test_unmeasured_run_is_not_trustworthy() -> None:
     summary = run_of_world(QUIET, Corruptions(measured=lambda _: False))
     assert [finding.check for finding in summary.findings] == ["MissingPoints"]
     assert (summary.cells, summary.points_measured) == ([], 0)
-    assert summary.headline == "Nothing was measured. Not trustworthy: MissingPoints (see findings)."
+    assert summary.headline == "Not trustworthy (MissingPoints): Nothing was measured."
 
 
 @pytest.mark.runs

@@ -70,8 +70,7 @@ def test_worse_answers_at_one_load_refuse_it_and_rule_the_arm_out_at_all() -> No
     assert {each.arm for choice in choices for each in choice.at_each_load} == {"other"}
     assert "without ngram (worse answers)" in summary.recommendation.sentence
     assert "Use ngram" not in summary.headline
-    assert "worse than the baseline's at concurrency 2, so ngram is not recommended." in summary.headline
-    assert summary.headline.endswith("At fault: ngram (AnswersWorse); see findings.")
+    assert summary.headline.endswith("ngram (worse answers) is ruled out.")
     assert "ngram is at fault: AnswersWorse." in summary.recommendation.limits
 
 

@@ -67,7 +67,7 @@ def test_random_words_make_a_run_untrustworthy(dataset: dict[str, Any]) -> None:
         ("IgnoreEos", INFO, "chat"),
     ]
     assert not summary.trustworthy
-    assert "Not trustworthy: RandomPrompts (see findings)." in summary.headline
+    assert summary.headline.startswith("Not trustworthy (RandomPrompts): ")
 
 
 def test_mix_with_random_words_is_reported_with_their_share() -> None:

@@ -28,7 +28,7 @@ from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.breakdown import reuse_lines
 from specbench_client.report.text.curves import crossover_lines
-from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
+from specbench_client.report.text.findings import FindingGroup, failure_lines, group_findings, next_step
 from specbench_client.report.text.results_table import cells_table
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.trends import trends_table
@@ -242,7 +242,7 @@ def print_run_summary(
         console.print_line("Trustworthy: no check found a reason to doubt these figures.")
     if summary.decided_after is not None:
         console.print_line(_why_stopped(plan, summary))
-    for line in reuse_lines(summary.cells):
+    for line in [*failure_lines(summary), *reuse_lines(summary.cells)]:
         console.print_line(line)
     tables = (cells_table(summary, statistics or TERMINAL_STATISTICS), trends_table(summary), answers_table(summary))
     console.print_tables([table for table in tables if table.rows])

@@ -107,20 +107,17 @@ class UnknownCell(CellReference):
     """Why it is unknown: it was not measured, is invalid, or its figures do not decide."""
 
 
-def unknown_words(cells: Iterable[UnknownCell], *, several: bool = False) -> str:
-    """Return `eagle3, mtp are unknown at 1, 8 (not measured): measure again`; empty without cells.
-
-    `several`: whether there are several workloads, so that each must be named.
-    """
-    loads: dict[tuple[str, str, str], dict[str, None]] = {}
+def unknown_words(cells: Iterable[UnknownCell]) -> str:
+    """Return `eagle3, mtp are unknown at 1, 8 (not measured): measure again`; empty without cells."""
+    loads: dict[tuple[str, str], dict[str, None]] = {}
     for each in cells:
-        loads.setdefault((each.arm, f" for {each.workload}" if several else "", each.why), {})[each.load] = None
-    arms: dict[tuple[str, str, str], list[str]] = {}
-    for (arm, workload, why), at in loads.items():
-        arms.setdefault((workload, ", ".join(at), why), []).append("the baseline" if arm == BASELINE_NAME else arm)
+        loads.setdefault((each.arm, each.why), {})[each.load] = None
+    arms: dict[tuple[str, str], list[str]] = {}
+    for (arm, why), at in loads.items():
+        arms.setdefault((", ".join(at), why), []).append("the baseline" if arm == BASELINE_NAME else arm)
     clauses = [
-        f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} unknown{workload} at {at} ({why})"
-        for (workload, at, why), names in arms.items()
+        f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} unknown at {at}{why and f' ({why})'}"
+        for (at, why), names in arms.items()
     ]
     return f"{'; '.join(clauses)}: measure again" if clauses else ""
 

@@ -326,6 +326,10 @@ class Trend(ApiModel):
         return None if self.change.value is None or self.hours < 1 else self.change.value / self.hours
 
 
+NOT_MEASURED = "not measured"
+"""Why a planned cell without a point is unknown."""
+
+
 class Cell(LoadResult):
     """One arm, workload and load over all repeats, compared with the paired baseline."""
 
@@ -381,7 +385,7 @@ class Cell(LoadResult):
         if self.valid:
             return ""
         if not self.points:
-            return "not measured"
+            return NOT_MEASURED
         names = dict.fromkeys(finding.check for finding in self.own_findings(findings) if finding.invalidates)
         return f"invalid ({', '.join(names)})" if names else "invalid"
 
@@ -423,7 +427,8 @@ class RunConclusion(ApiModel):
     trustworthy: bool
     """Whether no check found a reason to doubt it."""
     headline: str
-    """The answer as advice, for a person: which arm to use at which load."""
+    """The answer as advice, for a person: which arm to use at which load, and what is unknown. One sentence of at most
+    25 words for each workload."""
 
 
 class RunSummary(RunConclusion):

@@ -1,33 +1,35 @@
-"""The headline of a run: advice in one to a few sentences that a person can act on.
+"""The headline of a run: for each workload one sentence that a person can act on.
 
 Which conclusion a comparison allows is decided in `analysis.summary.cells`; here it is only put into words. A drafter
-is recommended only at loads where its speed-up was found to be above 1.
+is recommended only at loads where its speed-up was found to be above 1. The sentence is short: chart and table have the
+other arms and loads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from itertools import product
 
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
-from specbench_client.analysis.decision.choice import MEASURE_BASELINE, complexity_of, is_simpler
+from specbench_api.spec.load import Level
 from specbench_client.analysis.decision.request import worse_arms
 from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
 from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.documents.figure import StatusFigure, Verdict
-from specbench_client.documents.finding import Finding, doubting_checks, faults_by_arm, list_faults
-from specbench_client.documents.recommendation import LoadChoice, UnknownCell, unknown_words
-from specbench_client.documents.summary import Cell
-from specbench_client.trust.check_type import list_names
+from specbench_client.documents.finding import Finding, doubting_checks, faults_by_arm
+from specbench_client.documents.recommendation import LoadChoice, RecommendationAnswer, UnknownCell, unknown_words
+from specbench_client.documents.summary import NOT_MEASURED, Cell
+from specbench_client.trust.check_type import list_names, name_some
 from specbench_client.trust.checks.engine import runs_on_research_runtime
 
-MAX_ARMS = 4
-"""Arms that the headline names; the others are in the table."""
-MAX_CAUSE_LENGTH = 300
-"""Characters of an engine's own error message that the headline quotes."""
+WORDS_MAX = 25
+"""Words of the sentence about a workload at most, with the caveats before it."""
+ARMS_NAMED = 2
+"""Arms that a clause names where there is no room for all."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,6 @@ class HeadlineFacts:
     """Arm → why its engine failed, for arms that could not be measured completely."""
     choices: Sequence[LoadChoice] = ()
     """The run's recommendation at each load, which settles ties, and names the arms that may be better."""
-
-    @cached_property
-    def lossy(self) -> Mapping[str, Sequence[str]]:
-        """Arm → the options that make its verification lossy; it is never the arm to use."""
-        return lossy_arms(self.plan)
-
-    @cached_property
-    def worse(self) -> Mapping[str, Sequence[str]]:
-        """Arm → the loads at which its answers are worse than the baseline's; it is never the arm to use."""
-        return worse_arms(each.cell for each in self.judged)
 
 
 @dataclass(frozen=True)
@@ -73,11 +65,21 @@ class _Comparison:
         figure = self.cell.speedup
         return figure.value or 0.0 if self.cell.valid and figure else 0.0
 
+    @property
+    def ratio(self) -> str:
+        """The speed-up with its interval."""
+        return self.cell.speedup.factor if self.cell.speedup else ""
+
 
 def headline_of(facts: HeadlineFacts) -> str:
-    """Return the headline: advice for each arm, then their faults, then the doubts."""
-    sentences = [*_failures(facts), *_advice(facts), *_faults(facts), *_doubts(facts)]
-    return f"{_prefix(facts)}{' '.join(sentences)}"
+    """Return a sentence for each workload: what to use, what is ruled out, and what is unknown."""
+    workloads = list(dict.fromkeys(each.cell.workload for each in facts.judged))
+    if not workloads:
+        failed = f": {name_some(list(facts.failures), ARMS_NAMED)} failed" if facts.failures else ""
+        return f"{_caveats(facts)}Nothing was measured{failed}."
+    leads = [f"For {workload}: " if len(workloads) > 1 else "" for workload in workloads]
+    leads[0] = _caveats(facts) + leads[0]
+    return " ".join(_sentence(facts, *each) for each in zip(workloads, leads, strict=True))
 
 
 def conclusions(judged: Sequence[EvaluatedCell]) -> list[tuple[Cell, Verdict]]:
@@ -85,88 +87,96 @@ def conclusions(judged: Sequence[EvaluatedCell]) -> list[tuple[Cell, Verdict]]:
     return [(each.cell, each.cell.claims.overall) for each in judged if each.cell.claims is not None]
 
 
-def _prefix(facts: HeadlineFacts) -> str:
-    """Return the caveat that precedes every figure; empty for a measurement of a serving engine."""
+def _caveats(facts: HeadlineFacts) -> str:
+    """Return what precedes every figure; empty for a trustworthy measurement of a serving engine."""
+    worst = "".join(f" ({check})" for check in doubting_checks(facts.findings)[:1])
+    trust = "" if facts.trustworthy else f"Not trustworthy{worst}: "
     if facts.simulated:
-        return "Simulated, not a measurement: "
+        return f"Simulated, not a measurement: {trust}"
     found = any(finding.check == runs_on_research_runtime.name for finding in facts.findings)
-    return "On a research runtime: " if found or facts.plan.engine.kind is EngineKind.TRANSFORMERS else ""
+    on_research_runtime = found or facts.plan.engine.kind is EngineKind.TRANSFORMERS
+    return f"On a research runtime: {trust}" if on_research_runtime else trust
 
 
-def _failures(facts: HeadlineFacts) -> list[str]:
-    """Why engines failed: one sentence for each cause. The run as a whole failed if it measured nothing."""
-    by_cause: dict[str, list[str]] = {}
-    for arm, cause in facts.failures.items():
-        by_cause.setdefault(" ".join(cause.split()).rstrip("."), []).append(arm)
-    if not facts.judged:
-        return [f"Failed: {_cut(cause)}." for cause in by_cause]
-    return [f"{list_names(arms)} failed: {_cut(cause)}." for cause, arms in by_cause.items()]
-
-
-def _cut(cause: str) -> str:
-    return cause if len(cause) <= MAX_CAUSE_LENGTH else f"{cause[:MAX_CAUSE_LENGTH]}…"
-
-
-def _advice(facts: HeadlineFacts) -> list[str]:
-    """One sentence an arm: first the arms to use, then by the largest speed-up."""
-    found = [_Comparison(cell, conclusion) for cell, conclusion in conclusions(facts.judged)]
-    if not facts.judged:
-        return [] if facts.failures else ["Nothing was measured."]
-    several = len({each.cell.workload for each in facts.judged}) > 1
+def _sentence(facts: HeadlineFacts, workload: str, lead: str) -> str:
+    """Return the sentence about a workload, after the caveats in `lead`."""
+    cells = [each.cell for each in facts.judged if each.cell.workload == workload]
     if not facts.plan.has_baseline:
-        hint = f"No speed-up can be stated: this run has no baseline ({MEASURE_BASELINE})."
-        return [*_absolute_figures(facts, several=several)[:MAX_ARMS], hint]
-    unusable = {*facts.lossy, *facts.worse, *faults_by_arm(facts.findings)}
-    winners = _winners([each for each in found if each.cell.arm not in unusable], facts.choices)
-    faster_ties = _faster_ties(found, winners, facts.choices)
-    found = [each for each in found if each.conclusion is not Verdict.NOT_COMPARABLE]
-    arms = list(dict.fromkeys(each.cell.arm for each in found))
-    arms.sort(key=lambda arm: (arm not in winners.values(), -max(each.value for each in found if each.cell.arm == arm)))
-    sentences = [
-        _arm_sentence(
-            arm, [each for each in found if each.cell.arm == arm], winners, faster_ties, facts, several=several
-        )
-        + _lossy_note(arm, facts.lossy)
-        + _worse_note(arm, facts.worse)
-        for arm in arms[:MAX_ARMS]
-    ]
-    more = [f"{len(arms) - MAX_ARMS} more arms are in the table."] if len(arms) > MAX_ARMS else []
-    stated = {(each.cell.arm, *each.place) for each in found if each.cell.arm in arms[:MAX_ARMS]}
-    words = unknown_words(_unknown(facts, stated), several=several)
-    rest = [f"The{words[3:]}." if words.startswith("the baseline") else f"{words}."] if words else []
-    return [*sentences, *more, *rest] or ["Only the baseline was measured."]
+        return _fitting(lead, [""], [""], _fastest(cells))
+    found = [_Comparison(*each) for each in conclusions(facts.judged) if each[0].workload == workload]
+    ruled_out = {arm: why for arm, why in _ruled_out(facts).items() if any(each.cell.arm == arm for each in found)}
+    usable = [each for each in found if each.cell.arm not in ruled_out]
+    unknown = _unknown(facts, workload, usable)
+    winners = _winners(usable, facts.choices)
+    used = [each for each in usable if winners.get(each.place) == each.cell.arm]
+    if used:
+        answers = _use(used, sorted({cell.level.order for cell in cells}))
+    elif usable or unknown or ruled_out:
+        answers = _none_faster(facts, workload, usable, settled=bool(usable) and not unknown)
+    else:
+        answers = ["Only the baseline was measured"]
+    return _fitting(lead, _ruled_out_clauses(ruled_out), _unknown_clauses(unknown), answers)
 
 
-_SHOWN_LATENCIES = {"TTFT": "ttft_ms_p50", "TPOT": "tpot_ms_p50", "E2E": "e2e_ms_p50"}
+def _fitting(lead: str, ruled_out: Sequence[str], unknown: Sequence[str], answers: Sequence[str]) -> str:
+    """Return the sentence whose clauses are shortened as little as it must be.
+
+    Each clause has its forms from the longest to the shortest. The shortest of all fit.
+    """
+    forms = product(*(enumerate(clause) for clause in (ruled_out, unknown, answers)))
+    text = ""
+    for each in sorted(forms, key=lambda chosen: sum(shortened for shortened, _ in chosen)):
+        without, gaps, answer = (clause for _, clause in each)
+        text = f"{lead}{'; '.join(filter(None, (answer, without, gaps)))}."
+        if len(text.split()) <= WORDS_MAX:
+            break
+    return text
 
 
-def _absolute_figures(facts: HeadlineFacts, *, several: bool) -> list[str]:
-    """Return for each arm throughput and latencies at the load with the highest throughput."""
-    valid = [(each.cell.value(StatusFigure.OUTPUT_TPS), each.cell) for each in facts.judged if each.cell.valid]
-    known = [(rate, cell) for rate, cell in valid if rate is not None]
-    best = {(cell.arm, cell.workload): (rate, cell) for rate, cell in sorted(known, key=lambda each: each[0])}
-    sentences = []
-    for (arm, workload), (rate, cell) in best.items():
-        latencies = {title: cell.value(name) for title, name in _SHOWN_LATENCIES.items()}
-        shown = [f"{title} {value:.1f} ms" for title, value in latencies.items() if value is not None]
-        medians = f"; p50: {', '.join(shown)}" if shown else ""
-        place = f"{cell.level.words}{f' for {workload}' if several else ''}"
-        sentences.append(f"{arm}: {rate:,.1f} tokens/s at {place}{medians}.")
-    return sentences
+def _ruled_out(facts: HeadlineFacts) -> dict[str, str]:
+    """Return the arms that are never the one to use, with the reasons."""
+    return {
+        **{arm: ", ".join(checks) for arm, checks in faults_by_arm(facts.findings).items()},
+        **dict.fromkeys(worse_arms(each.cell for each in facts.judged), "worse answers"),
+        **dict.fromkeys(lossy_arms(facts.plan), "lossy verification"),
+    }
 
 
-def _unknown(facts: HeadlineFacts, stated: Collection[tuple[str, str, str]]) -> list[UnknownCell]:
-    """Return what no sentence is about: unknown for the recommendation, or not comparable with the baseline."""
-    cells = [
-        UnknownCell(
-            arm=cell.arm, workload=cell.workload, load=cell.level.label, why=cell.why_not_compared(facts.findings)
-        )
-        for cell, conclusion in conclusions(facts.judged)
-        if conclusion is Verdict.NOT_COMPARABLE
-    ]
-    cells += [each for choice in facts.choices for each in choice.unknown]
-    by_place = {(each.arm, each.workload, each.load): each for each in cells}
-    return [each for place, each in by_place.items() if place not in stated]
+def _ruled_out_clauses(reasons: Mapping[str, str]) -> list[str]:
+    if not reasons:
+        return [""]
+    names = [f"{arm} ({why})" for arm, why in reasons.items()]
+    return [*(f"{list_names(each)} {_is(each)} ruled out" for each in (names, list(reasons))), ""]
+
+
+def _unknown(facts: HeadlineFacts, workload: str, usable: Sequence[_Comparison]) -> list[UnknownCell]:
+    """Return what may be better than the answer: unknown for the recommendation, or without a conclusion."""
+    cells = [each for choice in facts.choices if choice.workload == workload for each in choice.unknown]
+    for each in usable:
+        why = each.cell.why_not_compared(facts.findings)
+        if each.conclusion in (Verdict.TOO_FEW_REPEATS, Verdict.NO_INTERVAL) and each.cell.speedup:
+            why = each.cell.speedup.missing or NO_INTERVAL
+        if why:
+            cells.append(UnknownCell(arm=each.cell.arm, workload=workload, load=each.cell.level.label, why=why))
+    found = {(each.arm, each.load): each for each in cells}
+    for place, each in found.items():
+        if each.why == NOT_MEASURED and each.arm in facts.failures:
+            found[place] = each.model_copy(update={"why": "failed"})
+    return list(found.values())
+
+
+def _unknown_clauses(cells: Sequence[UnknownCell]) -> list[str]:
+    if not cells:
+        return [""]
+    arms = list(dict.fromkeys("the baseline" if each.arm == BASELINE_NAME else each.arm for each in cells))
+    without_reasons = [each.model_copy(update={"why": ""}) for each in cells]
+    count = f"{len(arms)} arms" if len(arms) > 1 else arms[0]
+    shorter = [f"{names} {_is(arms)} unknown: measure again" for names in (name_some(arms, ARMS_NAMED), count)]
+    return [unknown_words(cells), unknown_words(without_reasons), *shorter]
+
+
+def _is(names: Sequence[str]) -> str:
+    return "are" if len(names) > 1 else "is"
 
 
 def _winners(found: Sequence[_Comparison], choices: Sequence[LoadChoice]) -> dict[tuple[str, str], str]:
@@ -181,147 +191,69 @@ def _winners(found: Sequence[_Comparison], choices: Sequence[LoadChoice]) -> dic
     return {each.place: each.cell.arm for each in faster}
 
 
-def _faster_ties(
-    found: Sequence[_Comparison],
-    winners: Mapping[tuple[str, str], str],
-    choices: Sequence[LoadChoice],
-) -> dict[tuple[str, str], list[str]]:
-    """(workload, load) → the arms with a larger speed-up than the arm to use there, and indistinguishable from it."""
-    values = {(each.place, each.cell.arm): each.value for each in found}
-    tied = {(choice.workload, choice.load): choice.tied for choice in choices}
-    return {
-        place: [arm for arm in tied.get(place, ()) if values.get((place, arm), 0.0) > values[place, winner]]
-        for place, winner in winners.items()
-    }
+def _use(used: Sequence[_Comparison], measured: Sequence[float]) -> list[str]:
+    """Return which arm to use where: with each speed-up, with their range, without, and of one arm alone.
 
-
-def _arm_sentence(
-    arm: str,
-    mine: Sequence[_Comparison],
-    winners: Mapping[tuple[str, str], str],
-    faster_ties: Mapping[tuple[str, str], Sequence[str]],
-    facts: HeadlineFacts,
-    *,
-    several: bool,
-) -> str:
-    """The advice about one arm. `several`: whether the run has several workloads, so that each must be named."""
-    clauses: list[str] = []
-    for conclusion, recommended, here in _groups(arm, mine, winners):
-        workload = here[0].cell.workload
-        begin = _begin(here[0], "it" if clauses else arm, recommended=recommended, first=not clauses)
-        if recommended:
-            levels = {each.cell.level.order for each in facts.judged if each.cell.workload == workload}
-            rest = _use(here, sorted(levels)) + _why_not_faster(here, faster_ties, facts.plan)
-        else:
-            rest = _words(conclusion, here, first=not clauses)
-        clauses.append(f"{begin}{f' for {workload}' if several else ''}{rest}")
-    return f"{'; '.join(clauses)}."
-
-
-def _lossy_note(arm: str, lossy: Mapping[str, Sequence[str]]) -> str:
-    options = lossy.get(arm)
-    return f" Its verification is lossy ({'; '.join(options)}), so {arm} is not recommended." if options else ""
-
-
-def _worse_note(arm: str, worse: Mapping[str, Sequence[str]]) -> str:
-    loads = worse.get(arm)
-    at = f" at {list_names(list(dict.fromkeys(loads)))}" if loads else ""
-    return f" Its answers are worse than the baseline's{at}, so {arm} is not recommended." if loads else ""
-
-
-def _groups(
-    arm: str, mine: Sequence[_Comparison], winners: Mapping[tuple[str, str], str]
-) -> Iterator[tuple[Verdict, bool, list[_Comparison]]]:
-    """Comparisons of one conclusion on one workload, and whether the arm is recommended for them.
-
-    Where another arm gains more, this one is faster too, but not the one to use.
+    `measured`: all loads, by any arm.
     """
-    for conclusion in Verdict:
-        group = [each for each in mine if each.conclusion is conclusion]
-        for recommended in (True, False):
-            those = [
-                each
-                for each in group
-                if (conclusion is Verdict.FASTER and winners.get(each.place) == arm) == recommended
-            ]
-            for workload in dict.fromkeys(each.cell.workload for each in those):
-                yield conclusion, recommended, [each for each in those if each.cell.workload == workload]
+    by_arm: dict[str, list[_Comparison]] = {}
+    for each in sorted(used, key=lambda each: each.cell.level.order):
+        by_arm.setdefault(each.cell.arm, []).append(each)
+    places = {arm: f"{arm} {_where([each.cell.level for each in mine], measured)}" for arm, mine in by_arm.items()}
+    forms = [[f"{places[arm]}: {ratios(mine)}" for arm, mine in by_arm.items()] for ratios in (_each_ratio, _range)]
+    first, *others = places.values()
+    forms += [[first, *others], [first, *(["other drafters elsewhere"] if others else [])]]
+    return [f"Use {', '.join(form)}" for form in forms]
 
 
-_OPENINGS = {
-    Verdict.FASTER: "{subject} is faster than the baseline",
-    Verdict.SLOWER: "{subject} is slower than the baseline",
-    Verdict.INDISTINGUISHABLE: "{subject} is indistinguishable from the baseline",
-    Verdict.UNCLEAR: "{subject} is unclear once corrected for the number of comparisons",
-    Verdict.TOO_FEW_REPEATS: "{subject} is unknown",
-    Verdict.NO_INTERVAL: "{subject} is unknown",
-}
-"""How a clause about an arm begins. The subject is the arm, or `it` after another clause."""
-
-
-def _begin(one: _Comparison, subject: str, *, recommended: bool, first: bool) -> str:
-    """Return the beginning of a clause about comparisons like this one. `first`: it begins its sentence."""
-    if recommended:
-        return f"Use {subject}" if first else "use it"
-    if first and one.conclusion is Verdict.SLOWER:
-        return f"Do not enable {subject}"
-    return _OPENINGS[one.conclusion].format(subject=subject)
-
-
-def _why_not_faster(
-    here: Sequence[_Comparison], faster_ties: Mapping[tuple[str, str], Sequence[str]], plan: Plan
-) -> str:
-    """`, indistinguishable from eagle3 and simpler to run`, where an arm with a larger speed-up is not used."""
-    arms = dict.fromkeys(arm for each in here for arm in faster_ties.get(each.place, ()))
-    if not arms:
-        return ""
-    loads = [each.cell.level.label for each in here if faster_ties.get(each.place)]
-    where = f" at {list_names(loads)}" if len(loads) < len(here) else ""
-    simpler = " and simpler to run" if is_simpler(here[0].cell.arm, arms, complexity_of(plan)) else ""
-    return f", indistinguishable from {list_names(list(arms))}{where}{simpler}"
-
-
-def _use(here: Sequence[_Comparison], measured: Sequence[float]) -> str:
-    """` up to concurrency 8: 1.69x [1.64, 1.72] at 1, 1.34x [1.31, 1.37] at 8`. `measured`: all loads, by any arm."""
-    levels = [each.cell.level for each in here]
+def _where(levels: Sequence[Level], measured: Sequence[float]) -> str:
+    """Return `at concurrency 1`, `up to concurrency 8`, `from concurrency 2 to 8` or `at 2 of 8 loads`."""
+    first, last = levels[0], levels[-1]
+    start = measured.index(first.order)
     if len(levels) == 1:
-        return f" at {levels[0].words}: {_ratio(here[0].cell)}"
-    ordered = sorted(levels, key=lambda level: level.order)
-    lowest = [level.order for level in ordered] == measured[: len(levels)]
-    where = f"up to {ordered[-1].words}" if lowest else f"at {_loads(here)}"
-    return f" {where}: {', '.join(f'{_ratio(each.cell)} at {each.cell.level.label}' for each in here)}"
+        return f"at {first.words}"
+    if [level.order for level in levels] != measured[start : start + len(levels)]:
+        return f"at {len(levels)} of {len(measured)} loads"
+    return f"from {first.words} to {last.label}" if start else f"up to {last.words}"
 
 
-def _words(conclusion: Verdict, here: Sequence[_Comparison], *, first: bool) -> str:
-    """The rest of a clause that recommends nothing. `first`: it begins its sentence."""
-    it_is = "it is slower, " if conclusion is Verdict.SLOWER and first else ""
-    begin, *rest = (each.cell for each in here)
-    tail = "".join(f", {_ratio(cell)} at {cell.level.label}" for cell in rest)
-    missing = dict.fromkeys(each.cell.speedup.missing or NO_INTERVAL for each in here if each.cell.speedup)
-    why = f" ({'; '.join(missing)})" if conclusion in (Verdict.TOO_FEW_REPEATS, Verdict.NO_INTERVAL) else ""
-    return f": {it_is}{_ratio(begin)} at {begin.level.words}{tail}{why}"
+def _each_ratio(mine: Sequence[_Comparison]) -> str:
+    if len(mine) == 1:
+        return mine[0].ratio
+    return ", ".join(f"{each.ratio} at {each.cell.level.label}" for each in mine)
 
 
-def _loads(here: Sequence[_Comparison]) -> str:
-    """`concurrency 1, 2 and 8`."""
-    first, *rest = (each.cell.level for each in here)
-    return list_names([first.words, *(level.label for level in rest)])
+def _range(mine: Sequence[_Comparison]) -> str:
+    values = [each.value for each in mine]
+    return " to ".join(dict.fromkeys(f"{value:.2f}x" for value in (min(values), max(values))))
 
 
-def _ratio(cell: Cell) -> str:
-    assert cell.speedup is not None
-    return cell.speedup.factor
+def _none_faster(facts: HeadlineFacts, workload: str, usable: Sequence[_Comparison], *, settled: bool) -> list[str]:
+    """Return that no drafter is known to be faster, with the largest speed-up and without.
+
+    `settled`: whether all of them are known.
+    """
+    answer = "No drafter is shown to be faster" if settled else "Inconclusive"
+    if {each.answer for each in facts.choices if each.workload == workload} == {RecommendationAnswer.NO_DRAFTER}:
+        answer = "No drafter pays"
+    best = max(usable, key=lambda each: each.value, default=None)
+    if best is None or not best.value:
+        return [answer]
+    return [f"{answer}: at best {best.cell.arm}, {best.ratio} at {best.cell.level.words}", answer]
 
 
-def _faults(facts: HeadlineFacts) -> list[str]:
-    """The arms at fault with the checks that say so."""
-    found = list_faults(facts.findings)
-    return [f"At fault: {list_names(found)}; see findings."] if found else []
+_SHOWN_LATENCIES = {"TTFT": "ttft_ms_p50", "TPOT": "tpot_ms_p50", "E2E": "e2e_ms_p50"}
 
 
-def _doubts(facts: HeadlineFacts) -> list[str]:
-    """The checks that make the run untrustworthy, those that invalidate cells first."""
-    if facts.trustworthy:
-        return []
-    names = doubting_checks(facts.findings)
-    return [f"Not trustworthy: {', '.join(names)} (see findings)." if names else "Not trustworthy."]
+def _fastest(cells: Sequence[Cell]) -> list[str]:
+    """Return throughput and latencies of the arm and load with the highest throughput, in a run without a baseline."""
+    rates = [(cell.value(StatusFigure.OUTPUT_TPS), cell) for cell in cells if cell.valid]
+    known = [(rate, cell) for rate, cell in rates if rate is not None]
+    if not known:
+        return ["No speed-up can be stated without a baseline"]
+    rate, cell = max(known, key=lambda each: each[0])
+    latencies = {title: cell.value(name) for title, name in _SHOWN_LATENCIES.items()}
+    shown = [f"{title} {value:.1f} ms" for title, value in latencies.items() if value is not None]
+    throughput = f"{cell.arm}: {rate:,.1f} tokens/s at {cell.level.words}"
+    medians = f"; p50: {', '.join(shown)}" if shown else ""
+    return [*(f"{throughput}{each}; no baseline, so no speed-up" for each in (medians, "")), throughput]

@@ -80,6 +80,14 @@ def _retry(plan: Plan) -> str:
     return "Repeat the same command with `--retry-invalid`, which measures only the repeats again that this spoiled."
 
 
+def failure_lines(summary: RunSummary) -> list[str]:
+    """Return why engines failed, one line for each cause."""
+    arms: dict[str, list[str]] = {}
+    for arm, cause in summary.failures.items():
+        arms.setdefault(cause, []).append(arm)
+    return [f"{list_names(names)} failed: {cause}" for cause, names in arms.items()]
+
+
 def continue_run(plan: Plan) -> str:
     """How to measure only the missing points."""
     if not uid_created_ms(plan.uid):

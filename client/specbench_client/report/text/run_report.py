@@ -11,7 +11,7 @@ from specbench_client.documents.recommendation import Recommendation
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.renderers import markdown_report
 from specbench_client.report.text import answers, applicability, breakdown, curves, decision, explanation, trends
-from specbench_client.report.text.findings import group_findings, measure_again
+from specbench_client.report.text.findings import failure_lines, group_findings, measure_again
 from specbench_client.report.text.results_table import arrival_text, categories_table, cell_columns, table_of_cells
 from specbench_client.report.text.text_table import Report, TextTable, Topic
 
@@ -85,7 +85,10 @@ def markdown(plan: Plan, summary: RunSummary, statistics: Sequence[str] = PERCEN
     loads = [f"Load: {arrivals}."] if arrivals else []
     loads += [f"In time: {targets}."] if targets else []
     results = table_of_cells("", cell_columns(summary, statistics), summary)
-    answer = [Topic("", lines=breakdown.reuse_lines(summary.cells)), Topic("", [results], loads)]
+    answer = [
+        Topic("", lines=[*failure_lines(summary), *breakdown.reuse_lines(summary.cells)]),
+        Topic("", [results], loads),
+    ]
     topics = [*answer, *_findings(plan, summary), *run_topics(plan, summary)]
     return markdown_report(Report(topics, summary.headline, summary.name, simulated=summary.simulated))
 

@@ -31,7 +31,7 @@ NAMED = 6
     threshold="1 point",
     rationale="Points are seldom lost by chance: the arm that needs the most memory fails at the highest load.",
     remedy=(
-        "If an engine failed, first correct the cause that the headline states. Then run again: measured points are"
+        "If an engine failed, first correct the cause that the report states. Then run again: measured points are"
         " reused, and only the missing ones are measured."
     ),
 )
