@@ -93,7 +93,18 @@ def test_page_is_well_formed_and_self_contained(made: Callable[[], RunSummary]) 
     page.close()
     assert page.open == []
     assert all(link.startswith("#") for link in page.fetched)
-    assert re.findall(r"<script|@import|url\((?!#)", page_of(made)) == []
+    assert re.findall(r"@import|url\((?!#)", page_of(made)) == []
+
+
+SCRIPT_LINES_MAX = 60
+
+
+@pytest.mark.runs
+def test_only_a_page_with_the_chart_of_speedups_has_a_script_and_it_is_short() -> None:
+    (script,) = re.findall(r"<script>(.*?)</script>", page_of(plain), re.DOTALL)
+    assert page_of(plain).count("<script") == 1
+    assert len(script.strip().splitlines()) <= SCRIPT_LINES_MAX
+    assert "<script" not in page_of(nothing)
 
 
 @pytest.mark.runs

@@ -316,6 +316,16 @@ def test_svg_has_a_description_and_only_the_colours_of_the_page() -> None:
     assert re.findall("#[0-9a-f]{6}", text) == []
 
 
+@pytest.mark.parametrize("made", [plain, lambda: invalid(plain())])
+def test_each_mark_of_the_speedups_has_its_value_for_the_page(made: Callable[[], RunSummary]) -> None:
+    text, found = svg(charts.SPEEDUP, drawn(charts.speedup, made())), list[tuple[str, str]]()
+    for cell in made().cells:
+        if cell.speedup:
+            doubt = "" if cell.valid else ", invalid"
+            found.append((cell.arm, f"{cell.arm} at {cell.level.words}: {cell.speedup.factor}{doubt}"))
+    assert sorted(re.findall(r'<g data-arm="([^"]*)"><title>([^<]*)</title>', text)) == sorted(found)
+
+
 @pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG\r\n"), ("svg", b"<?xml")])
 def test_picture_is_the_same_each_time_it_is_written(kind: str, start: bytes) -> None:
     drawing = drawn(charts.speedup, plain())

@@ -1,4 +1,4 @@
-"""report.html: one self-contained file, readable in light and dark, without scripts.
+"""report.html: one self-contained file, readable in light and dark; a script makes the first chart interactive.
 
 The first screen is the answer: headline, next step, speed-up by load and the table of results. Everything else is in
 sections that are folded on a screen and open on paper.
@@ -22,7 +22,7 @@ from specbench_client.report.plots.charts import SPEEDUP, draw_figures
 from specbench_client.report.plots.style import DARK, GREY_DARK, GREY_LIGHT, LIGHT, Drawing, svg
 from specbench_client.report.text.applicability import dataset_text
 from specbench_client.report.text.breakdown import reuse_lines
-from specbench_client.report.text.findings import group_findings, measure_again, next_step
+from specbench_client.report.text.findings import failure_lines, group_findings, measure_again, next_step
 from specbench_client.report.text.results_table import (
     INVALID_STYLE,
     arrival_text,
@@ -69,7 +69,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
                 summary,
             ),
             arrivals=arrival_text(summary),
-            reuse_lines=reuse_lines(summary.cells),
+            lines=[*failure_lines(summary), *reuse_lines(summary.cells)],
             faults=list_faults(summary.findings),
             topics=run_topics(plan, summary),
             definitions=definitions_topic(summary),

@@ -26,6 +26,7 @@ from specbench_client.report.plots.style import (
     HOLLOW,
     PANEL_IN,
     REFERENCE,
+    SERIES_ID,
     STYLE,
     Drawing,
     Look,
@@ -35,6 +36,7 @@ from specbench_client.report.plots.style import (
     dodged,
     draw_lines,
     draw_marks,
+    draw_readings,
     finished,
     known,
     name_rows,
@@ -62,6 +64,7 @@ def speedup(summary: RunSummary) -> Drawing | None:
     for axes, cells in zip(panels, shown.values(), strict=True):
         axes.axhline(1, label="baseline", **REFERENCE)
         _draw_by_load(axes, cells, lambda cell: cell.speedup, looks)
+        draw_readings(axes, {look["label"]: _readings(arm, cells) for arm, look in looks.items()})
         axes.set_ylabel("speed-up (1 = baseline)")
         loads = [level.order for level in _levels(cells)]
         for each in summary.crossovers:
@@ -69,9 +72,9 @@ def speedup(summary: RunSummary) -> Drawing | None:
             if each.workload == cells[0].workload and at is not None:
                 ends = (interval.low or 0.0, interval.high or np.inf) if interval else (at, at)
                 left, place, right = _place(loads, ends[0]), _place(loads, at), _place(loads, ends[1])
-                color = looks[each.arm]["color"]
-                axes.plot([left, right], [1, 1], color=color, linewidth=5, alpha=0.4, zorder=2)
-                axes.plot(place, 1, marker="|", color=color, markersize=16, markeredgewidth=2.2, zorder=5)
+                look = {"color": looks[each.arm]["color"], "gid": f"{SERIES_ID}{looks[each.arm]['label']}"}
+                axes.plot([left, right], [1, 1], linewidth=5, alpha=0.4, zorder=2, **look)
+                axes.plot(place, 1, marker="|", markersize=16, markeredgewidth=2.2, zorder=5, **look)
     crossed = any(each.crossover.at.value is not None for each in summary.crossovers)
     crossing = "Stroke on the line at 1: where a speed-up falls to 1; its bar: the interval." if crossed else ""
     return finished(canvas, (cell.speedup for cell in summary.cells), crossing, HOLLOW)
@@ -286,6 +289,17 @@ def _draw_by_load(
         lines[arm] = [by_level.get(level, (None, True)) for level in levels]
     draw_lines(axes, [level.label for level in levels], lines, looks)
     axes.set_xlabel("concurrency" if levels[0].concurrency else "conversations a second")
+
+
+def _readings(arm: str, cells: Sequence[Cell]) -> list[str]:
+    """Return the speed-up of an arm at each load in words; empty texts where it was not compared."""
+    mine = {cell.level: cell for cell in cells if cell.arm == arm and cell.speedup}
+    return [
+        f"at {level.words}: {mine[level].speedup.factor}{'' if mine[level].valid else ', invalid'}"
+        if level in mine
+        else ""
+        for level in _levels(cells)
+    ]
 
 
 def _label_spots(axes: Axes, spots: Sequence[tuple[float, float, str]]) -> None:

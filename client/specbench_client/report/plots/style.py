@@ -81,6 +81,10 @@ LINE_IN = 0.19
 """Height of a line of the legend."""
 Reading = tuple[Figure | None, bool]
 """A figure, and whether its cell is valid."""
+SERIES_ID, READING = "series ", " · "
+"""How the id of a part of a series begins, and what divides the series' name from the text of one mark."""
+READING_POINTS = 16
+"""Diameter of the area around a mark that shows its text."""
 HOLLOW = "Hollow: a check made it invalid."
 HOLLOW_MARK: Look = {"label": None, "linestyle": "none", "markerfacecolor": PAPER, "zorder": 4}
 
@@ -159,9 +163,24 @@ def draw_marks(axes: Axes, look: Look, x: Values, y: Values, valid: Sequence[boo
     x, y: places, shape (places,), or values with their bounds, shape (3, places).
     """
     (x, across), (y, up) = _with_reach(x), _with_reach(y)
-    axes.errorbar(x, y, up, across, elinewidth=1, **look)
+    name = f"{SERIES_ID}{look['label']}"
+    for part in axes.errorbar(x, y, up, across, elinewidth=1, **look).get_children():
+        part.set_gid(name)
     hollow = ~np.array(valid)
-    axes.plot(x[hollow], y[hollow], **{**look, **HOLLOW_MARK})
+    axes.plot(x[hollow], y[hollow], **{**look, **HOLLOW_MARK, "gid": name})
+
+
+def draw_readings(axes: Axes, texts: Mapping[str, Sequence[str]]) -> None:
+    """Lay transparent marks over the marks of an axes, with texts that the page shows when one is pointed at.
+
+    `texts`: by the label of a series, one for each of its marks.
+    """
+    for series in axes.containers:
+        label = str(series.get_label())
+        for x, y, text in zip(*series.lines[0].get_data(), texts[label], strict=True):
+            axes.plot(
+                x, y, "o", color=INK, markersize=READING_POINTS, alpha=0, gid=f"{SERIES_ID}{label}{READING}{text}"
+            )
 
 
 def _with_reach(places: Values) -> tuple[Values, Values | None]:
@@ -241,7 +260,10 @@ def _described(canvas: Canvas) -> str:
 def svg(title: str, drawing: Drawing) -> str:
     """Return the figure as an SVG in the page's colours. `title`: unique on the page, because ids are made from it."""
     text = _saved(title, drawing.canvas, "svg", transparent=True).decode()
-    text = re.sub(r'(?<=<g) id="[^"]*"', "", text[text.index("<svg") :])  # the same in every SVG of the page
+    text = text[text.index("<svg") :]
+    text = re.sub(f'<g id="{SERIES_ID}([^"]*){READING}([^"]*)">', r'<g data-arm="\1"><title>\1 \2</title>', text)
+    text = re.sub(f'<g id="{SERIES_ID}([^"]*)"', r'<g data-arm="\1"', text)
+    text = re.sub(r'(?<=<g) id="[^"]*"', "", text)  # the same in every SVG of the page
     text = text.replace(INK, "currentColor").replace(PAPER, "var(--paper)").replace(GREY_LIGHT, "var(--grey)")
     for index, colour in enumerate(LIGHT):
         text = text.replace(colour, f"var(--series-{index})")
