@@ -251,3 +251,31 @@ def test_page_requests_only_itself_and_has_its_plots(seen: dict[str, Seen]) -> N
         assert [address.rpartition("/")[2].replace("%20", " ") for address in page.requests] == [f"{name}.html"]
         assert page.console_messages == []
     assert [seen[name].views["paper"]["plots"] for name in ("plain", "nothing measured")] == [6, 0]
+
+
+MARKS = """[...document.querySelectorAll('[data-arm] > title')].map((title) => {
+  const box = title.parentNode.getBoundingClientRect();
+  return [title.textContent, box.x + box.width / 2, box.y + box.height / 2];
+})"""
+SHOWN = """[...new Set([...document.querySelectorAll('.answer [data-arm]')]
+  .filter((part) => part.getBoundingClientRect().width > 0).map((part) => part.dataset.arm))]"""
+
+
+def test_a_mark_that_is_pointed_at_shows_its_value_and_an_arm_can_be_hidden(tmp_path: Path) -> None:
+    asyncio.run(_use_the_chart(tmp_path))
+
+
+async def _use_the_chart(folder: Path) -> None:
+    page = folder / "page.html"
+    page.write_text(render_html(WORLDS["plain"].plan, run_of_world(WORLDS["plain"])), encoding="utf-8")
+    async with Browser(folder / "profile") as browser, browser.tab() as tab:
+        await tab.look(**DESK)
+        await tab.open(page)
+        marks = await tab.value(MARKS)
+        assert len(marks) == 4
+        for text, x, y in marks:
+            await tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+            assert await tab.value("document.querySelector('output').textContent") == text
+        for expected in (["suffix"], ["ngram", "suffix"]):
+            await tab.value("document.querySelector('.controls input').click()")
+            assert await tab.value(SHOWN) == expected

@@ -179,7 +179,14 @@ def draw_readings(axes: Axes, texts: Mapping[str, Sequence[str]]) -> None:
         label = str(series.get_label())
         for x, y, text in zip(*series.lines[0].get_data(), texts[label], strict=True):
             axes.plot(
-                x, y, "o", color=INK, markersize=READING_POINTS, alpha=0, gid=f"{SERIES_ID}{label}{READING}{text}"
+                x,
+                y,
+                "o",
+                color=INK,
+                markersize=READING_POINTS,
+                alpha=0,
+                zorder=6,
+                gid=f"{SERIES_ID}{label}{READING}{text}",
             )
 
 
