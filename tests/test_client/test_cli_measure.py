@@ -262,7 +262,7 @@ def test_a_run_that_ends_between_its_last_point_and_its_report_is_only_analyzed_
     assert (first.returncode, printed) == (130, f"Interrupted after {kept}: run the same command again to continue\n")
     assert len(manifests) == 2
     assert full.returncode == 5
-    assert "2 of 2 points are finished and kept, only the report is missing" in full.stderr
+    assert "2 of 2 points, which are kept, only the report is missing" in full.stderr
     assert again.returncode in (0, 3), again.stderr
     assert "only the report is missing" in again.stderr
     assert "endpoint at " not in again.stderr

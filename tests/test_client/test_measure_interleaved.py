@@ -394,17 +394,25 @@ def test_a_repeat_that_its_own_server_made_invalid_is_not_left_out(
 
 
 @pytest.mark.runs
-def test_an_undecided_comparison_reports_its_speedups_so_far(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stop", "repeats", "begun", "lines_expected"),
+    [("WhenDecided", 4, 0, 1), ("WhenDecided", 3, 0, 1), (None, 3, 0, 1), (None, 3, 1, 0), (None, 2, 0, 0)],
+)
+def test_an_undecided_comparison_reports_its_speedups_so_far(
+    tmp_path: Path, stop: str | None, repeats: int, begun: int, lines_expected: int
+) -> None:
     world = replace(SERVERS, step_ms={"eagle3": 20.0, "none": 20.0}, alpha={"eagle3": 0.02}, run_noise=0.1)
-    plan = world.plan.model_copy(update={"stop": "WhenDecided", "namespace": "local", "uid": "u"})
+    plan = world.plan.model_copy(update={"stop": stop, "namespace": "local", "uid": "u"})
     store = FolderStore(tmp_path / "run")
-    for point in plan.points:
-        if point.repeat < REPEATS_TO_DECIDE:
-            store_point(PointStore(store), *point_of(world, point))
+    measured = [point for point in plan.points if point.repeat < repeats]
+    measured += [point for point in plan.points if point.repeat == repeats][:begun]
+    for point in measured:
+        store_point(PointStore(store), *point_of(world, point))
     lines: list[str] = []
     assert not is_decided(Run(store, plan), lines.append)
-    (line,) = lines
-    assert re.fullmatch(r"undecided so far: eagle3 \d\.\d\dx \[\d\.\d\d, \d\.\d\d\] at concurrency \d+", line)
+    assert len(lines) == lines_expected
+    for line in lines:
+        assert re.search(rf"after {repeats} repeats: eagle3 \d\.\d\dx \[\d\.\d\d, \d\.\d\d\] at concurrency \d+$", line)
 
 
 @pytest.mark.runs

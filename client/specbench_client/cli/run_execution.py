@@ -16,29 +16,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import Any, Self
-
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
-from rich.table import Column
+from typing import Any
 
 from specbench_api.campaign.expansion import PlannedRun
 from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import REPORT
-from specbench_api.plan.plan import EngineGroup, Plan
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.point_rows import why_no_rounds_are_added
 from specbench_client.cli.interruption import run_until_interrupted
-from specbench_client.cli.output import ProgressConsole, result_console
+from specbench_client.cli.live_progress import LiveProgress
+from specbench_client.cli.output import result_console
 from specbench_client.cli.report import print_run_summary
 from specbench_client.cli.run_selection import run_arguments, shown_path
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.documents.finding import doubting_checks, list_faults
 from specbench_client.documents.summary import RunSummary, best_speedup_text
 from specbench_client.drive.options import ClientOptions, SystemClock
-from specbench_client.drive.progress import STORING, WARMUP, Progress
 from specbench_client.errors import BadInput, EngineFailed, Interrupted, NotDurable
 from specbench_client.local.executor import LocalOptions, execute_locally, validate_inputs
 from specbench_client.local.local_runs import (
@@ -53,7 +48,6 @@ from specbench_client.store.locations import open_store
 from specbench_client.store.store import StoreErrorReason, check_s3_server
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import conclude
-from specbench_client.trust.check_type import list_names
 
 
 @dataclass(frozen=True)
@@ -120,8 +114,9 @@ def run_and_print(plan: Plan, options: RunOptions) -> int:
         where = run_arguments(outcome.run.plan, outcome.run.uri)
         stored = f"interrupted, but the results are stored: `specbench report {where}` prints them"
         raise Interrupted(stored) from error
-    for arm, failure in outcome.failed.items():
-        echo(f"error: {arm}: {failure.reason}: {with_settings(outcome.run.plan, str(failure))}", err=True)
+    if options.output == "json":  # the text contains why engines failed
+        for arm, failure in outcome.failed.items():
+            echo(f"error: {arm}: {failure.reason}: {with_settings(outcome.run.plan, str(failure))}", err=True)
     return outcome.exit
 
 
@@ -179,7 +174,7 @@ def _stating_what_is_kept(run: Run, options: RunOptions) -> Iterator[None]:
     except NotDurable as error:
         if error.reason != StoreErrorReason.DISK_FULL:
             raise
-        raise NotDurable(f"{error}; {_what_is_kept(run, options)}", error.reason) from error
+        raise NotDurable(f"{error}; {_interruption(run, options)}", error.reason) from error
 
 
 def _interruption(run: Run, options: RunOptions) -> str:
@@ -191,24 +186,10 @@ def _interruption(run: Run, options: RunOptions) -> str:
     if not measured:
         return "interrupted before the first point was finished"
     points, _, verb = points_are(run.plan, measured).rpartition(" ")
-    kept = f"which {verb} kept{_only_the_report_is_missing(run, measured)}"
+    kept = f"which {verb} kept{', only the report is missing' if measured == len(run.plan.points) else ''}"
     # With --new, the same command would begin one more run.
     without = ", but without --new," if options.new else ""
     return f"interrupted after {points}, {kept}: run the same command again{without} to continue"
-
-
-def _what_is_kept(run: Run, options: RunOptions) -> str:
-    """Return how many points are stored now. Reading needs no space on a full disk."""
-    measured = run.count_measured()
-    if not measured:
-        return "no point was finished"
-    how = " (leave out --new to continue with them)" if options.new else ""
-    missing = _only_the_report_is_missing(run, measured)
-    return f"{points_are(run.plan, measured)} finished and kept{missing}{how}"
-
-
-def _only_the_report_is_missing(run: Run, measured: int) -> str:
-    return ", only the report is missing" if measured == len(run.plan.points) else ""
 
 
 def _ended(run: Run) -> str:
@@ -396,119 +377,3 @@ def _trust(summary: RunSummary) -> str:
     if summary.trustworthy:
         return "; ".join(["Trustworthy", *(f"at fault: {arm}" for arm in list_faults(summary.findings))])
     return f"Untrustworthy ({', '.join(doubting_checks(summary.findings))})"
-
-
-WIDE = 100
-"""Columns of a terminal from which the display has bars and the elapsed time."""
-STALLED_S = 30.0
-"""If no request ends for so long, the display reports it."""
-
-
-class LiveProgress:
-    """A context manager that shows progress; without a terminal it prints a line per launch and per measured point."""
-
-    def __init__(self, plan: Plan, measured: int) -> None:
-        self._console = ProgressConsole()
-        wide = [BarColumn(), TimeElapsedColumn(table_column=Column(no_wrap=True))]
-        self._bars = Bars(
-            TextColumn("{task.description}", table_column=Column()),  # wraps on narrow terminals, the counts do not
-            *(wide if self._console.width >= WIDE else []),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),
-            TextColumn("{task.fields[note]}", table_column=Column()),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        self._set_plan(plan)
-        self._printed: str | None = None
-        self._stalled = False
-        self._whole = self._bars.add_task(
-            "points" if plan.stop is None else "points, at most", total=len(plan.points), completed=measured, note=""
-        )
-        self._point = self._bars.add_task("point", total=None, note="")
-
-    def __enter__(self) -> Self:
-        """Start the display."""
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop the display; the number of points stays on the screen."""
-        self._bars.remove_task(self._point)
-        if kind is None and self._plan.stop is not None:
-            measured = self._bars.tasks[0].completed
-            self._bars.update(self._whole, description="points", total=measured)
-        self._bars.stop()
-
-    def group(self, group: EngineGroup) -> None:
-        """Show that the launch of an engine, or a repeat on a running one, begins."""
-        line = group.arm
-        if not self._plan.engine.is_external:  # an engine takes minutes to start
-            line = f"launch {self._counted(group.index, len(self._plan.groups))}: {group.arm}"
-            self._print(line)
-        self._bars.update(self._point, description=line, completed=0, total=None, note="")
-
-    def retry(self, plan: Plan) -> None:
-        """Show which repeats were added to the plan."""
-        added = [point for point in plan.points if point.hash not in self._points]
-        loads = list_names([*dict.fromkeys(point.level.words for point in added)])
-        repeats = list_names([*dict.fromkeys(str(point.repeat + 1) for point in added)])
-        self.show_line(f"repeats {repeats} at {loads} are added in place of earlier ones, of which a point is invalid")
-        self._set_plan(plan)
-        self._bars.update(self._whole, total=len(plan.points))
-
-    def _set_plan(self, plan: Plan) -> None:
-        self._plan, self._points = plan, {point.hash: point for point in plan.points}
-
-    def show_line(self, line: str) -> None:
-        """Print a line, above the bars if there are any."""
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-    def progress(self, progress: Progress) -> None:
-        """Show the progress of the current engine group."""
-        speed = f"{progress.output_tokens_per_s:.0f} tok/s" if progress.output_tokens_per_s is not None else ""
-        length = f"AL {progress.acceptance_length:.2f}" if progress.acceptance_length is not None else ""
-        if progress.acceptance_change is not None:
-            length += f" ({progress.acceptance_change:+.1%} since the first window)"
-        failed = f"{progress.requests_failed} failed" if progress.requests_failed else ""
-        place = self._place(progress)
-        description = f"{place}: {progress.phase}" if progress.point else f"{place} {progress.phase}"
-        done, total, bound = progress.requests_done, progress.requests_total, ""
-        if progress.phase == WARMUP and progress.warmup_done is not None:
-            done, total, bound = progress.warmup_done, progress.warmup_most, "or until steady"
-        stalled = f"no request has ended for {progress.idle_s:.0f} s" if progress.idle_s >= STALLED_S else ""
-        if stalled and not self._stalled:
-            self._print(f"{description}, {stalled}")
-        self._stalled = bool(stalled)
-        note = "  ".join(part for part in (bound, stalled, speed, length, failed) if part)
-        self._bars.update(self._point, description=description, completed=done, total=total or None, note=note)
-        if progress.phase == STORING and progress.point not in (None, self._printed):
-            self._printed = progress.point
-            counts = f"{done} requests ({progress.requests_sent} with warm-up and fillers)"
-            self._print(", ".join(part for part in (place, counts, length, failed) if part))
-        before = sum(len(group.points) for group in self._plan.groups[: progress.group])
-        self._bars.update(self._whole, completed=before + progress.points_done)
-
-    def _place(self, progress: Progress) -> str:
-        """Return `ngram at concurrency 8, repeat 1/3`, with the workload if there are several."""
-        if progress.point is None:
-            return progress.arm
-        workload = f" {progress.workload}" if len(self._plan.workloads) > 1 else ""
-        repeat = ""
-        if self._plan.load.repeats > 1 and progress.repeat is not None:
-            name = "window" if self._plan.soaks else "repeat"
-            repeat = f", {name} {self._counted(progress.repeat, self._plan.load.repeats)}"
-        return f"{progress.arm}{workload} at {self._points[progress.point].level.words}{repeat}"
-
-    def _counted(self, index: int, most: int) -> str:
-        """Return `1/3`, or `1 of at most 3` with a stop rule, and only `1` beside a bar that has the maximum."""
-        if self._plan.stop is None:
-            return f"{index + 1}/{most}"
-        return str(index + 1) if self._console.is_terminal else f"{index + 1} of at most {most}"
-
-    def _print(self, line: str) -> None:
-        """Print a line without a terminal, where there are no bars."""
-        if not self._console.is_terminal:
-            self.show_line(line)

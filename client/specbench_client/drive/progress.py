@@ -52,6 +52,8 @@ class Progress:
     requests_failed: int = 0
     output_tokens_per_s: float | None = None
     """Over the current point so far; a sign of life, not a result."""
+    tpot_ms: float | None = None
+    """Mean time per output token after the first over the current point so far; None without streamed answers."""
     acceptance_length: float | None = None
     """Emitted acceptance length, pooled over the current point so far; None if the engine does not report it."""
     idle_s: float = 0.0
@@ -117,6 +119,9 @@ class ProgressTracker:
         self._requests += 1
         self._failed += record.error_class is not None
         self._tokens += record.output_tokens or 0
+        if record.first_token_ns is not None and record.last_token_ns is not None and record.output_tokens is not None:
+            self._later_tokens += record.output_tokens - 1
+            self._later_ns += record.last_token_ns - record.first_token_ns
         is_inferred = record.acceptance_source == AcceptanceSource.CHUNKS  # The counters may deny it after the point.
         if record.steps and record.output_tokens is not None and not is_inferred:
             self._emitted += record.output_tokens - 1
@@ -152,6 +157,7 @@ class ProgressTracker:
             requests_sent=sent,
             requests_failed=failed,
             output_tokens_per_s=tokens / elapsed_s if tokens and elapsed_s > 0 else None,
+            tpot_ms=self._later_ns / self._later_tokens / 1e6 if self._later_tokens > 0 else None,
             acceptance_length=emitted / steps if steps else None,
             idle_s=(now_ns - self._changed_ns) / 1e9,
             acceptance_change=None if self.trend is None else self.trend.change.value,
@@ -160,5 +166,6 @@ class ProgressTracker:
     def _begin(self, requests_total: int | None) -> None:
         self._requests_total = requests_total
         self._requests = self._failed = self._tokens = self._emitted = self._steps = 0
+        self._later_tokens = self._later_ns = 0
         self._started_ns = self._now()
         self._changed_ns = self._started_ns

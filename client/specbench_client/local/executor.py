@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 from specbench_api.launch.launcher import LAUNCHES_MAX, LaunchSpec
@@ -84,7 +85,7 @@ async def _measure_missing(run: Run, local_options: LocalOptions) -> dict[str, E
     # It may have been interrupted between its last repeat and the decision.
     if stops and run.manifests and await decided():
         return failures
-    for group in run.plan.groups:
+    for group, following in zip_longest(run.plan.groups, run.plan.groups[1:]):
         done = all(point.hash in run.manifests for point in group.points)
         if done or group.arm in failures or await asyncio.to_thread(_has_decayed, run, group):
             continue
@@ -94,7 +95,8 @@ async def _measure_missing(run: Run, local_options: LocalOptions) -> dict[str, E
             failures[group.arm] = failure
         if run.plan.engine.is_external:
             warm.add(group.arm)  # the server keeps running between its groups
-        if stops and (failures or await decided()):
+        ends_repeat = following is not None and following.points[0].repeat > group.points[-1].repeat
+        if (stops and failures) or (ends_repeat and await decided()):
             break
     return failures
 

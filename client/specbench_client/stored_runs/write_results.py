@@ -27,8 +27,9 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.point_rows import cells_to_repeat, why_no_rounds_are_added
 from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
-from specbench_client.analysis.summary.stop_rule import decided_after, ends_a_round
+from specbench_client.analysis.summary.stop_rule import decided_after, ended_repeats
 from specbench_client.analysis.summary.trends import with_divided_rounds
+from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.summary import RunSummary
@@ -85,17 +86,18 @@ def summarize_stored(run: Run, slo: Slo | None) -> RunSummary:
 def is_decided(run: Run, report: Callable[[str], None]) -> bool:
     """Return whether a run with a stop rule may end after the points that are stored now. Blocks. Raises NotDurable.
 
-    `report`: gets a line with the speed-ups so far, if the run goes on.
+    `report`: gets a line with the speed-ups so far if there are enough complete repeats for intervals, and it goes on.
     """
     run = run.reopened()
-    if not ends_a_round(run.plan, run.manifests):
+    complete = ended_repeats(run.plan, run.manifests)
+    if complete < MIN_REPEATS_TO_COMPARE or not run.plan.has_baseline:
         return False
     judged = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records, spans=_spans(run))
     if decided_after(run.plan, run.manifests, judged) is not None:
         return True
     known = [(each.cell, each.cell.speedup) for each in judged if each.cell.valid and each.cell.speedup]
     so_far = [f"{cell.arm} {speedup.factor} at {cell.level.words}" for cell, speedup in known]
-    report(f"undecided so far: {', '.join(so_far) or 'no valid comparison'}")
+    report(f"so far, after {complete} repeats: {', '.join(so_far) or 'no valid comparison'}")
     return False
 
 

@@ -28,11 +28,15 @@ def decided_after(plan: Plan, measured: Container[str], judged: Sequence[Evaluat
 
 def ends_a_round(plan: Plan, measured: Container[str]) -> bool:
     """Return whether a run with a stop rule may be decided after these points: the last repeat is complete and even."""
+    complete = ended_repeats(plan, measured)
+    return plan.stop == "WhenDecided" and complete >= REPEATS_TO_DECIDE and complete % REPEATS_OF_ROUND == 0
+
+
+def ended_repeats(plan: Plan, measured: Container[str]) -> int:
+    """Return how many repeats are complete; 0 if a further one has begun."""
     complete = _complete_repeats(plan, measured)
     begun = any(point.repeat >= complete and point.hash in measured for point in plan.points)
-    return (
-        plan.stop == "WhenDecided" and not begun and complete >= REPEATS_TO_DECIDE and complete % REPEATS_OF_ROUND == 0
-    )
+    return 0 if begun else complete
 
 
 def _complete_repeats(plan: Plan, measured: Container[str]) -> int:
