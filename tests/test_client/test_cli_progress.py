@@ -128,3 +128,17 @@ def test_acceptance_of_chunks_is_not_shown_before_counters_confirm_it() -> None:
     assert tracker.current().acceptance_length is None
     tracker.add(record(acceptance_source="per_step"))
     assert tracker.current().acceptance_length is not None
+
+
+@pytest.mark.parametrize("counted", [False, True], ids=["before its manifest", "after it"])
+def test_nothing_is_left_after_the_last_point(capsys: pytest.CaptureFixture[str], *, counted: bool) -> None:
+    plan = SyntheticRun().plan
+    group = plan.groups[-1]
+    tracker = ProgressTracker(group, len(group.points) - 1, lambda: 0)
+    tracker.start_point(group.points[-1], 24)
+    tracker.phase = STORING
+    if counted:
+        tracker.end_point()
+    with LiveProgress(plan, 0) as live:
+        live.progress(tracker.current())
+    assert capsys.readouterr().err.endswith(", about 0:00:00 left\n")

@@ -108,7 +108,8 @@ class LiveProgress:
         if progress.phase == STORING and progress.point not in (None, self._printed):
             self._printed = progress.point
             counts = f"{done} requests ({progress.requests_sent} with warm-up and fillers)"
-            self._print(", ".join([place, counts, *so_far, self._times(points + 1)]))
+            number = list(self._points).index(progress.point) + 1  # `points_done` may have it already
+            self._print(", ".join([place, counts, *so_far, self._times(number)]))
 
     def _stall(self, progress: Progress) -> str:
         """Return that a server does not answer, by its address if it has one; empty if it does."""
