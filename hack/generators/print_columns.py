@@ -23,7 +23,7 @@ _LAST = (
 
 RUN_COLUMNS = (
     _PHASE,
-    _column("Progress", ".status.progress", "Measured points of all points of the plan."),
+    _column("Progress", ".status.progress", "Measured points of all points, and what is being measured."),
     _column("Best", ".status.best", "Largest speed-up that is distinguishable from 1; or none faster."),
     _TRUST,
     _column("Problem", ".status.problem", "What is wrong: reasons, which docs/reference/conditions.md lists."),

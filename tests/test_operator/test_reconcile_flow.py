@@ -88,6 +88,17 @@ def test_a_run_ends_successfully_although_its_stop_rule_left_points_out() -> Non
     assert world.launched.count(world.engine()) == 1
 
 
+def test_progress_names_what_is_being_measured(serving: ClusterWorld) -> None:
+    first, *_, last = serving.plan.groups
+    point = first.points[0]
+    assert serving.status.progress == f"0/{len(serving.plan.points)} {point.arm} at {point.level.label}"
+    serving.measure(0)
+    assert serving.status.progress.split(" ")[0] == f"{len(first.points)}/{len(serving.plan.points)}"
+    serving.measure(last.index)
+    serving.finish_report()
+    assert serving.status.progress == f"{len(serving.plan.points)}/{len(serving.plan.points)}"
+
+
 def test_a_relaunched_engine_is_ready_only_after_its_own_first_completion(serving: ClusterWorld) -> None:
     serving.answering = (0, 0)
     serving.reconcile()

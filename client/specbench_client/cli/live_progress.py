@@ -54,8 +54,7 @@ class LiveProgress:
         """Stop the display; the number of points stays on the screen."""
         self._bars.remove_task(self._point)
         if kind is None and self._plan.stop is not None:
-            measured = self._bars.tasks[0].completed
-            self._bars.update(self._whole, description="points", total=measured)
+            self._bars.update(self._whole, description="points", total=self._bars.tasks[0].completed)
         self._bars.stop()
 
     def group(self, group: EngineGroup) -> None:
@@ -107,26 +106,22 @@ class LiveProgress:
         self._bars.update(self._whole, completed=points, note=self._times(points))
         if progress.phase == STORING and progress.point not in (None, self._printed):
             self._printed = progress.point
-            counts = f"{done} requests ({progress.requests_sent} with warm-up and fillers)"
             number = list(self._points).index(progress.point) + 1  # `points_done` may have it already
-            self._print(", ".join([place, counts, *so_far, self._times(number)]))
+            sent = f"{done} requests ({progress.requests_sent} with warm-up and fillers)"
+            self._print(", ".join([place, sent, *so_far, self._times(number)]))
 
     def _stall(self, progress: Progress) -> str:
         """Return that a server does not answer, by its address if it has one; empty if it does."""
-        if progress.idle_s < STALLED_S:
-            return ""
         endpoint = self._plan.arm(progress.arm).endpoint
         server = f" at {endpoint.url}" if endpoint else ""
-        return f"no request{server} has ended for {progress.idle_s:.0f} s"
+        return f"no request{server} has ended for {progress.idle_s:.0f} s" if progress.idle_s >= STALLED_S else ""
 
     def _times(self, points: int) -> str:
         """Return the time since the display began, and how long the points that are left will take as those before."""
-        elapsed_s = self._bars.tasks[self._whole].elapsed or 0.0
-        parts = [f"{timedelta(seconds=int(elapsed_s))} elapsed"]
-        if points > self._found:
-            left_s = elapsed_s / (points - self._found) * (len(self._plan.points) - points)
-            parts.append(f"{'about' if self._plan.stop is None else 'at most'} {timedelta(seconds=round(left_s))} left")
-        return ", ".join(parts)
+        elapsed_s, measured = self._bars.tasks[0].elapsed or 0.0, points - self._found
+        left = timedelta(seconds=round(elapsed_s / max(measured, 1) * (len(self._plan.points) - points)))
+        about = f", {'about' if self._plan.stop is None else 'at most'} {left} left" if measured > 0 else ""
+        return f"{timedelta(seconds=int(elapsed_s))} elapsed{about}"
 
     def _place(self, progress: Progress) -> str:
         """Return `ngram at concurrency 8, repeat 1/3`, with the workload if there are several."""

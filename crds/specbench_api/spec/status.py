@@ -237,7 +237,7 @@ class RunStatus(MeasuredResults):
     points: PointCounts = PointCounts()
     """Number of points by state."""
     progress: Annotated[str, Field(max_length=64)] = ""
-    """Measured points of all points, for print columns: `7/18`."""
+    """Measured points of all points, and the one that is being measured, for print columns: `7/18 ngram at 8`."""
     gpu_seconds_held: float = 0
     """GPU-seconds: number of GPUs times the seconds for which engine pods of this run held them. A GPU is one device of
     placement.gpuResourceName (a MIG slice counts as one) or one of placement.claimedGpus."""

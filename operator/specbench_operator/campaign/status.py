@@ -106,7 +106,7 @@ def _run_row(view: CampaignView, run: ObservedRun, combination: str, reason: str
         combination=combination,
         phase=run.phase[:16] or "Pending",
         reason=reason[:32],
-        progress=run.progress[:12],
+        progress=run.progress.partition(" ")[0][:12],
         trust=run.trust[:16],
         best=run.best[:64],
         gpu_seconds=view.spending.by_run.get(run.name),

@@ -80,7 +80,7 @@ def build_run_status(run_view: RunView, state: RunState) -> RunStatus:
         start_time=_start_time(run_view),
         completion_time=format_timestamp(run_view.now) if ended else None,
         points=counts,
-        progress=f"{counts.measured}/{counts.total}",
+        progress=f"{counts.measured}/{counts.total}{_current_point(run_view)}"[:64],
         engine_nodes=list(run_view.served_on),
         groups=[_group_row(run_view, view) for view in run_view.groups],
         problem=problem_of(run_view, state, conditions),
@@ -92,6 +92,16 @@ def build_run_status(run_view: RunView, state: RunState) -> RunStatus:
 def _counts(run_view: RunView, invalid: int) -> PointCounts:
     failed = sum(len(view.group.points) - view.measured for view in run_view.failed)
     return PointCounts(total=len(run_view.plan.points), measured=run_view.measured, invalid=invalid, failed=failed)
+
+
+def _current_point(run_view: RunView) -> str:
+    """` ngram at 8`: the first point of the group in progress that is not stored; empty if none is measured."""
+    view, stored = run_view.active_group, run_view.stored
+    if view is None or stored is None or view.state is not GroupState.MEASURING:
+        return ""
+    return next(
+        (f" {one.arm} at {one.level.label}" for one in view.group.points if one.hash not in stored.measured), ""
+    )
 
 
 def _group_row(run_view: RunView, view: GroupView) -> GroupStatus:

@@ -94,8 +94,8 @@ def _caveats(facts: HeadlineFacts) -> str:
     if facts.simulated:
         return f"Simulated, not a measurement: {trust}"
     found = any(finding.check == runs_on_research_runtime.name for finding in facts.findings)
-    on_research_runtime = found or facts.plan.engine.kind is EngineKind.TRANSFORMERS
-    return f"On a research runtime: {trust}" if on_research_runtime else trust
+    research = found or facts.plan.engine.kind is EngineKind.TRANSFORMERS
+    return f"On a research runtime: {trust}" if research else trust
 
 
 def _sentence(facts: HeadlineFacts, workload: str, lead: str) -> str:
