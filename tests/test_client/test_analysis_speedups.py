@@ -386,8 +386,10 @@ def mixtures(draw: st.DrawFn) -> HeadlineFacts:
                 state = draw(STATES)
                 if state is not None:
                     value = state if isinstance(state, float) else 1.3
-                    kind = {"valid": state != "invalid", "repeats": 1 if state == "few" else 3}
-                    cells.append(evaluated_cell(arm, load, value, 0.02, workload=workload, **kind))
+                    valid, repeats = state != "invalid", 1 if state == "few" else 3
+                    cells.append(
+                        evaluated_cell(arm, load, value, 0.02, workload=workload, valid=valid, repeats=repeats)
+                    )
             why = {arm: reason for arm in draw(st.sets(st.sampled_from(ARM_NAMES))) if (reason := draw(REASONS))}
             unknown = [UnknownCell(arm=arm, workload=workload, load=str(load), why=each) for arm, each in why.items()]
             answer = draw(st.sampled_from(RecommendationAnswer))

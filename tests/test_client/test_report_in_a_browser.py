@@ -269,7 +269,7 @@ async def _use_the_chart(folder: Path) -> None:
     page = folder / "page.html"
     page.write_text(render_html(WORLDS["plain"].plan, run_of_world(WORLDS["plain"])), encoding="utf-8")
     async with Browser(folder / "profile") as browser, browser.tab() as tab:
-        await tab.look(**DESK)
+        await tab.look(width=DESK["width"])
         await tab.open(page)
         marks = await tab.value(MARKS)
         assert len(marks) == 4

@@ -159,9 +159,9 @@ def _unknown(facts: HeadlineFacts, workload: str, usable: Sequence[_Comparison])
         if why:
             cells.append(UnknownCell(arm=each.cell.arm, workload=workload, load=each.cell.level.label, why=why))
     found = {(each.arm, each.load): each for each in cells}
-    for place, each in found.items():
-        if each.why == NOT_MEASURED and each.arm in facts.failures:
-            found[place] = each.model_copy(update={"why": "failed"})
+    for place, cell in found.items():
+        if cell.why == NOT_MEASURED and cell.arm in facts.failures:
+            found[place] = cell.model_copy(update={"why": "failed"})
     return list(found.values())
 
 

@@ -293,13 +293,12 @@ def _draw_by_load(
 
 def _readings(arm: str, cells: Sequence[Cell]) -> list[str]:
     """Return the speed-up of an arm at each load in words; empty texts where it was not compared."""
-    mine = {cell.level: cell for cell in cells if cell.arm == arm and cell.speedup}
-    return [
-        f"at {level.words}: {mine[level].speedup.factor}{'' if mine[level].valid else ', invalid'}"
-        if level in mine
-        else ""
-        for level in _levels(cells)
-    ]
+    mine = {
+        cell.level: f"at {cell.level.words}: {cell.speedup.factor}{'' if cell.valid else ', invalid'}"
+        for cell in cells
+        if cell.arm == arm and cell.speedup
+    }
+    return [mine.get(level, "") for level in _levels(cells)]
 
 
 def _label_spots(axes: Axes, spots: Sequence[tuple[float, float, str]]) -> None:

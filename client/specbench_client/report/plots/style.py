@@ -175,9 +175,9 @@ def draw_readings(axes: Axes, texts: Mapping[str, Sequence[str]]) -> None:
 
     `texts`: by the label of a series, one for each of its marks.
     """
-    for series in axes.containers:
+    for series in (each for each in axes.containers if isinstance(each, ErrorbarContainer)):
         label = str(series.get_label())
-        for x, y, text in zip(*series.lines[0].get_data(), texts[label], strict=True):
+        for (x, y), text in zip(np.column_stack(series.lines[0].get_data()), texts[label], strict=True):
             axes.plot(
                 x,
                 y,
