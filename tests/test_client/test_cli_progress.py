@@ -142,3 +142,14 @@ def test_nothing_is_left_after_the_last_point(capsys: pytest.CaptureFixture[str]
     with LiveProgress(plan, 0) as live:
         live.progress(tracker.current())
     assert capsys.readouterr().err.endswith(", about 0:00:00 left\n")
+
+
+@pytest.mark.parametrize(("found", "left"), [(0, "0:02:00"), (2, "0:04:00"), (4, None)])
+def test_points_of_an_earlier_call_do_not_count_for_the_pace(found: int, left: str | None) -> None:
+    plan = SyntheticRun(concurrency=(1, 2)).plan
+    assert len(plan.points) == 12
+    live = LiveProgress(plan, found)
+    task = live._bars.tasks[0]
+    assert task.start_time is not None
+    task.start_time -= 60
+    assert live._times(4) == "0:01:00 elapsed" + (f", about {left} left" if left else "")
