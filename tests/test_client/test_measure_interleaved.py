@@ -51,6 +51,7 @@ from specbench_client.local.executor import LocalOptions, execute_locally
 from specbench_client.local.local_runs import find_local_run
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
+from specbench_client.stored_runs import write_results
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import conclude, is_decided
 from specbench_client.workload.prompts import Prompts
@@ -393,6 +394,18 @@ def test_a_repeat_that_its_own_server_made_invalid_is_not_left_out(
     assert "RequestsFailed" in doubts(summary)
 
 
+def undecided(tmp_path: Path, stop: str | None, repeats: int, begun: int) -> Run:
+    """A comparison with so many complete repeats, and so many points of the next one."""
+    world = replace(SERVERS, step_ms={"eagle3": 20.0, "none": 20.0}, alpha={"eagle3": 0.02}, run_noise=0.1)
+    plan = world.plan.model_copy(update={"stop": stop, "namespace": "local", "uid": "u"})
+    store = FolderStore(tmp_path / "run")
+    measured = [point for point in plan.points if point.repeat < repeats]
+    measured += [point for point in plan.points if point.repeat == repeats][:begun]
+    for point in measured:
+        store_point(PointStore(store), *point_of(world, point))
+    return Run(store, plan)
+
+
 @pytest.mark.runs
 @pytest.mark.parametrize(
     ("stop", "repeats", "begun", "lines_expected"),
@@ -401,18 +414,24 @@ def test_a_repeat_that_its_own_server_made_invalid_is_not_left_out(
 def test_an_undecided_comparison_reports_its_speedups_so_far(
     tmp_path: Path, stop: str | None, repeats: int, begun: int, lines_expected: int
 ) -> None:
-    world = replace(SERVERS, step_ms={"eagle3": 20.0, "none": 20.0}, alpha={"eagle3": 0.02}, run_noise=0.1)
-    plan = world.plan.model_copy(update={"stop": stop, "namespace": "local", "uid": "u"})
-    store = FolderStore(tmp_path / "run")
-    measured = [point for point in plan.points if point.repeat < repeats]
-    measured += [point for point in plan.points if point.repeat == repeats][:begun]
-    for point in measured:
-        store_point(PointStore(store), *point_of(world, point))
     lines: list[str] = []
-    assert not is_decided(Run(store, plan), lines.append)
+    assert not is_decided(undecided(tmp_path, stop, repeats, begun), lines.append)
     assert len(lines) == lines_expected
     for line in lines:
         assert re.search(rf"after {repeats} repeats: eagle3 \d\.\d\dx \[\d\.\d\d, \d\.\d\d\] at concurrency \d+$", line)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(("stop", "lines_expected"), [("WhenDecided", 1), (None, 0)])
+def test_many_records_are_evaluated_between_repeats_only_to_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str | None, lines_expected: int
+) -> None:
+    run, lines = undecided(tmp_path, stop, 4, 0), list[str]()
+    rows = sum(file.rows or 0 for manifest in run.manifests.values() for file in manifest.files)
+    for most, expected in ((rows - 1, lines_expected), (rows, lines_expected + 1)):
+        monkeypatch.setattr(write_results, "ROWS_OF_ESTIMATE_MAX", most)
+        assert not is_decided(run, lines.append)
+        assert len(lines) == expected
 
 
 @pytest.mark.runs

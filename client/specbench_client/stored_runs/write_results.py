@@ -44,6 +44,8 @@ from specbench_client.stored_runs.status_document import status_document
 from specbench_client.trust.checks.engine import arm_environments_differ
 
 TABLE = "results.csv"
+ROWS_OF_ESTIMATE_MAX = 200_000
+"""Records up to which the speed-ups so far are computed after a repeat: ten seconds, in which an engine is idle."""
 MAX_ROUNDS = 3
 """After this many rounds the results are written although points were added: the run continues and concludes later."""
 
@@ -91,6 +93,9 @@ def is_decided(run: Run, report: Callable[[str], None]) -> bool:
     run = run.reopened()
     complete = ended_repeats(run.plan, run.manifests)
     if complete < MIN_REPEATS_TO_COMPARE or not run.plan.has_baseline:
+        return False
+    rows = sum(file.rows or 0 for manifest in run.manifests.values() for file in manifest.files)
+    if run.plan.stop is None and rows > ROWS_OF_ESTIMATE_MAX:
         return False
     judged = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records, spans=_spans(run))
     if decided_after(run.plan, run.manifests, judged) is not None:
