@@ -54,10 +54,16 @@ FLAGS = (
     SpecFlag(
         "--dataset",
         f"{_FIRST}.dataset.uri",
-        "Prompts: a JSONL, JSON, Parquet or CSV file, SOURCE:FILE, or a source on the hub; see `specbench dataset"
-        " list`.",
+        "Prompts: a JSONL, JSON, Parquet or CSV file, a text with one a line, SOURCE:FILE, or a source on the hub;"
+        " see `specbench dataset list`.",
         "NAME-or-FILE",
         required=True,
+    ),
+    SpecFlag(
+        "--prompt-column",
+        f"{_FIRST}.dataset.promptColumn",
+        "Column with the text of the prompts.  [default: prompt, or what other tools call it]",
+        "NAME",
     ),
     SpecFlag(
         "--allow-missing",

@@ -191,6 +191,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "--model": ("m2", "m2"),
     "--dialect": ("sglang", "sglang"),
     "--dataset": ("jsonl:p.jsonl", "p.jsonl"),
+    "--prompt-column": ("text", "text"),
     "--allow-missing": ("", True),
     "--system-prompt-tokens": ("9", 9),
     "--concurrency": ("8,1", [8, 1]),

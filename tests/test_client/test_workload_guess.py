@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 
 from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.dataset import Dataset, Source
@@ -30,7 +31,7 @@ from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompts import Prompts, load_prompts
 from specbench_client.workload.row_shapes import unsent_text
-from specbench_client.workload.source_detection import guess_dataset, shape_hint
+from specbench_client.workload.source_detection import guess_dataset, guess_source, shape_hint
 from specbench_testing.present import present
 
 OURS = json.dumps({"id": "a", "prompt": "x"}).encode()
@@ -164,8 +165,8 @@ GSM8K = {"question": "How many?", "answer": "3", "id": "g1"}
     ("source", "columns", "hint"),
     [
         (Source.PARQUET, {"article": "a", "highlights": "b"}, "these are the columns of cnn-dailymail: "),
-        (Source.JSONL, {"body": "x"}, "rename the column that contains the prompt's text to `prompt`"),
-        (Source.CSV, {"0": "1", "Why?": "How?"}, "rename the column that contains the prompt's text to `prompt`; if"),
+        (Source.JSONL, {"body": "x"}, "name the column with the prompt's text: dataset.promptColumn"),
+        (Source.CSV, {"0": "1", "Why?": "How?"}, "name the column with the prompt's text: dataset.promptColumn; if"),
         (Source.JSONL, {"id": "a", "prompt": "x", "problem": "y", "solution": "z"}, ""),
         (Source.JSONL, {"id": None}, ""),
         (Source.GSM8K, {"problem": "a", "solution": "b"}, ""),
@@ -398,6 +399,60 @@ def test_format_compression_and_encoding_follow_from_the_content(name: str, tmp_
         ("q1", "Why\u2028 1 ü?"),
         ("q2", "Why\u2028 2 ü?"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "prompts"),
+    [
+        ("p.txt", b"Why?\n\n  indented\r\nHow?", ["Why?", "  indented", "How?"]),
+        ("P.TXT", "\ufeffWhy é?\n".encode(), ["Why é?"]),
+        ("p.txt", "Why?\nHow?\n".encode("utf-16"), ["Why?", "How?"]),
+        ("p.txt.gz", gzip.compress(b"Why?\nHow?\n", mtime=0), ["Why?", "How?"]),
+        (
+            "p.txt",
+            b"[INST] Why? [/INST]\n{{name}}, how?\n{x} + 1\n",
+            ["[INST] Why? [/INST]", "{{name}}, how?", "{x} + 1"],
+        ),
+        ("p.txt", b"id,prompt\n", ["id,prompt"]),
+        ("p.txt", b'{"prompt": "Why?"}\n{"prompt": "How?"}\n', ["Why?", "How?"]),
+        ("p.txt", b'{\n "prompt": "Why?"\n}', ["Why?"]),
+        ("p.txt", b'["Why?", "How?"]', ["Why?", "How?"]),
+    ],
+)
+def test_each_line_of_a_text_is_a_prompt(name: str, data: bytes, prompts: list[str], tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert guess_source(str(tmp_path / name)) is Source.JSONL
+    loaded = load_prompts(Dataset(source=Source.JSONL, uri=name), tmp_path)
+    assert [row.turns[0][0].content for row in loaded.rows] == prompts
+
+
+ROWS = {
+    "p.jsonl": b'{"q": "Why?", "prompt": "no"}\n',
+    "p.csv": b"q,other\nWhy?,no\n",
+    "p.json": b'[{"q": "Why?", "messages": [{"role": "user", "content": "no"}], "turns": ["no"]}]',
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_column_of_the_prompts_can_be_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(ROWS[name])
+    source = Source.CSV if name == "p.csv" else Source.JSONL
+    loaded = load_prompts(Dataset(source=source, uri=name, prompt_column="q"), tmp_path)
+    assert [[(one.role, one.content) for one in turn] for turn in loaded.rows[0].turns] == [[("user", "Why?")]]
+    with pytest.raises(BadInput, match=f"{name}, (line|row) .*p is missing.*: q, "):
+        load_prompts(Dataset(source=source, uri=name, prompt_column="p"), tmp_path)
+
+
+def test_published_sources_have_their_own_column() -> None:
+    with pytest.raises(ValidationError, match="promptColumn"):
+        Dataset(source=Source.GSM8K, prompt_column="question")
+
+
+@pytest.mark.parametrize("data", [b'{"prompt": "Why?"\n', b'["Why?\n', b"Why?\n\xff\n", b"\n\n", b""])
+def test_broken_or_empty_text_is_rejected(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_bytes(data)
+    with pytest.raises(BadInput, match=r"p\.txt"):
+        load_prompts(Dataset(source=Source.JSONL, uri="p.txt"), tmp_path)
 
 
 def test_conversations_and_texts_may_be_rows(tmp_path: Path) -> None:

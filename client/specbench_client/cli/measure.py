@@ -356,8 +356,8 @@ class Measurement:
             spec["workloads"][0]["chatTemplate"] = {"appliedBy": str(AppliedBy.CLIENT)}
         spec = with_fields(spec, FLAGS, options)
         try:
-            missing = {"allowMissing": True} if options["allow_missing"] else {}
-            spec = replaced(spec, ("workloads", "0", "dataset"), {**guess_dataset(options["dataset"]), **missing})
+            others = {name: value for name, value in spec["workloads"][0]["dataset"].items() if name != "uri"}
+            spec = replaced(spec, ("workloads", "0", "dataset"), {**guess_dataset(options["dataset"]), **others})
         except BadInput as error:
             raise BadInput(f"--dataset {error}") from error
         name = run_name(spec["model"]["name"]) if options["name"] is None else options["name"]

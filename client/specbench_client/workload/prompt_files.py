@@ -1,4 +1,4 @@
-"""Reads prompt files (JSON Lines, JSON, CSV, Parquet) into rows with their line or row number.
+"""Reads prompt files (JSON Lines, JSON, CSV, Parquet, text) into rows with their line or row number.
 
 Format, compression and encoding follow from the content: names are often wrong. Every value is kept exactly as it is in
 the file, because a changed prompt is a different prompt:
@@ -9,6 +9,7 @@ the file, because a changed prompt is a different prompt:
 - A JSON array is parsed row by row with the standard library, because ShareGPT's file is 673 MB. ijson's C backend
   replaces lone surrogates by `?` without an error and rejects integers of more than 64 bits.
 - A CSV cell stays text: no dates, numbers or missing values are guessed. Columns that contain lists are JSON.
+- Each line of a file named .txt is a prompt, unless the file begins as JSON does.
 """
 
 from __future__ import annotations
@@ -140,6 +141,8 @@ _LISTS = ("turns", "messages", "token_ids")
 _NOT_A_VALUE = ("nan", "none", "null", "<na>")
 """Spellings of a missing value in exported tables, in lower case."""
 _CONTENT = ("prompt", *_LISTS)
+_JSON_BEGINS = re.compile(rb'\{\s*"|\[\s*["\[{]')
+"""What a text file with JSON begins with, unlike a prompt that begins with [INST] or {{name}}."""
 _ROW_EXAMPLE = '{"id": "q1", "category": "qa", "prompt": "…"}'
 
 
@@ -369,12 +372,22 @@ def iterate_rows(path: Path, source: Source, most: int = LINE_BYTES_MAX) -> Iter
     if no_data is not None:
         raise BadInput(f"{path}: {no_data}")
     is_json = begin.startswith((b"{", b"["))
+    if is_named(path.name, "txt") and not _JSON_BEGINS.match(begin):
+        return _text_rows(path, most)
     if begin.startswith(_PARQUET) or (source is Source.PARQUET and not is_json):
         return _parquet_rows(path)
     if source is Source.CSV or (not is_json and is_named(path.name)):
         return _csv_rows(path, most)
     in_lines = not begin.startswith((b"[", b"\x1e")) and not _spans_lines(path, most)
     return _json_rows(path, _line_values(path, most) if in_lines else _document_values(path, most))
+
+
+def _text_rows(path: Path, most: int) -> Iterator[PromptRow]:
+    """Yield a row for each line of a text that is not blank. Raises BadInput."""
+    for number, line in numbered_lines(path, most):
+        text = decode_line(line, f"{path}, line {number}").rstrip("\r\n")
+        if text.strip():
+            yield PromptRow(f"line {number}", {"prompt": text})
 
 
 def is_named(name: str, formats: str = "csv|tsv") -> bool:
@@ -397,7 +410,7 @@ def _spans_lines(path: Path, most: int) -> bool:
         return is_multiline or rest.startswith("{") or (rest.startswith("\r") and rest != "\r\n")
 
 
-_LINE_IS_OBJECT = f"each line is one JSON object, such as {_ROW_EXAMPLE}, unless the file is named .csv or .tsv"
+_LINE_IS_OBJECT = f"each line is one JSON object, such as {_ROW_EXAMPLE}, unless the file is named .csv, .tsv or .txt"
 _SERVER_LOG = (
     "vLLM logs prompts after its chat template, which would be applied again: record requests before it, by a proxy or"
     " by OpenTelemetry"

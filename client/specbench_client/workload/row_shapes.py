@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -101,8 +102,16 @@ def prompt_columns(row: PromptRow) -> dict[str, Any]:
     return {**own, **found, "id": row_id(row, columns)}
 
 
-def own_columns(row: PromptRow) -> dict[str, Any]:
-    """Return `prompt_columns` of a row of the user's own file: a conversation without its final answer."""
+def own_columns(row: PromptRow, prompt_column: str | None = None) -> dict[str, Any]:
+    """Return `prompt_columns` of a row of the user's own file: a conversation without its final answer.
+
+    `prompt_column`: the column with the text of the prompt, if it is named. Raises BadRow.
+    """
+    if prompt_column is not None:
+        if row.columns.get(prompt_column) is None:
+            raise BadRow(f"{prompt_column} is missing: name one of the row's columns: {', '.join(row.columns)}")
+        others = {name: value for name, value in row.columns.items() if name not in CONTENT_COLUMNS}
+        row = replace(row, columns={**others, "prompt": row.columns[prompt_column]})
     columns = prompt_columns(row)
     messages = columns.get("messages")
     if isinstance(messages, list) and any(isinstance(one, dict) and role_of(one) == "user" for one in messages):

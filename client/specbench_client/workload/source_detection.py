@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from specbench_api.spec.dataset import FILE_SOURCES, GENERATED_SOURCES, Source
+from specbench_api.spec.dataset import FILE_SOURCES, GENERATED_SOURCES, OWN_SOURCES, Source
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow, is_named, iterate_rows
 from specbench_client.workload.row_parsing import CONTENT_COLUMNS, TIMES, role_of
@@ -33,22 +33,21 @@ def is_mooncake_row(columns: Iterable[str]) -> bool:
     return names >= _MOONCAKE and "chat_id" not in names
 
 
-_OURS = (Source.JSONL, Source.PARQUET, Source.CSV)
-_RENAME_PROMPT = "rename the column that contains the prompt's text to `prompt`"
+_NAME_PROMPT = "name the column with the prompt's text: dataset.promptColumn"
 
 
 def shape_hint(source: Source, columns: Mapping[str, Any]) -> str:
     """Suggest a fix for a user's own file with these columns but no prompt; empty if there is nothing to suggest."""
     present = {name for name, value in columns.items() if value is not None}
-    if source not in _OURS or not present or present & set(CONTENT_COLUMNS):
+    if source not in OWN_SOURCES or not present or present & set(CONTENT_COLUMNS):
         return ""
     match = next((each for each, needed in _TEMPLATE_COLUMNS.items() if needed <= present), None)
     if match is None and source is Source.CSV:
-        return f"{_RENAME_PROMPT}; if the first line is a prompt, put a line with names before it, such as id,prompt"
+        return f"{_NAME_PROMPT}; if the first line is a prompt, put a line with names before it, such as id,prompt"
     if match is None:
-        return _RENAME_PROMPT
+        return _NAME_PROMPT
     how = f"source: {match} in a spec, --source {match} for `specbench dataset`, {match}:FILE for `specbench measure`"
-    return f"these are the columns of {match}: name that source ({how}), or {_RENAME_PROMPT}"
+    return f"these are the columns of {match}: name that source ({how}), or {_NAME_PROMPT}"
 
 
 def guess_dataset(text: str) -> dict[str, str]:

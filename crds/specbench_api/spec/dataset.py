@@ -49,8 +49,10 @@ class Entropy(StrEnum):
     HIGH = "High"
 
 
+OWN_SOURCES = (Source.JSONL, Source.PARQUET, Source.CSV)
+"""Sources of a user's own files."""
 FILE_SOURCES = (
-    Source.JSONL, Source.PARQUET, Source.CSV, Source.SPEC_BENCH, Source.OPENAI_LOGS, Source.AGENT_TRACES,
+    *OWN_SOURCES, Source.SPEC_BENCH, Source.OPENAI_LOGS, Source.AGENT_TRACES,
     Source.MOONCAKE,
 )  # fmt: skip
 """Sources without a public hub: they need `uri` or `pvc`."""
@@ -195,6 +197,11 @@ class Selection(RuledModel):
             lambda data: data.revision is None or not (data.uri or data.pvc),
         ),
         ValidationRule(
+            f"!has(self.promptColumn) || self.source in {cel_list(OWN_SOURCES)}",
+            "dataset.promptColumn is only valid with source jsonl, parquet or csv; others know their column: remove it",
+            lambda data: data.prompt_column is None or data.source in OWN_SOURCES,
+        ),
+        ValidationRule(
             "!has(self.uri) || !has(self.pvc)",
             "dataset.uri and dataset.pvc both name the file: remove one",
             lambda data: data.uri is None or data.pvc is None,
@@ -236,6 +243,9 @@ class Selection(RuledModel):
     """On a cluster, instead of uri: the file on a PersistentVolumeClaim."""
     revision: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
     """Revision on the hub. Set a commit so that the prompts cannot change. Without it: the hub's default branch."""
+    prompt_column: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """With source jsonl, parquet or csv: the column with the text of the prompt. Without it: `prompt`, or the name that
+    other tools give it."""
     categories: Categories | None = None
     """Use only these categories: `[coding, math]`. Without it: all."""
     sub_categories: Categories | None = None

@@ -17,7 +17,7 @@ def _loader(what: str, note: str = "") -> SourceLoader:
         columns=("id", "category", "prompt | turns | messages | token_ids, or [another shape](#shapes-of-rows)"),
         template="unchanged: `prompt` is one user message, `turns` are several, `messages` include the history",
         licence="yours",
-        convert=lambda row, _: own_columns(row),
+        convert=lambda row, selection: own_columns(row, selection.prompt_column),
         note=note,
     )
 
