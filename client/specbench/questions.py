@@ -49,7 +49,7 @@ def read(where: str | Path, *, latest: bool = False) -> Run:
         raise BadInput(str(error).replace("--latest", "latest=True"), error.reason) from error
 
 
-def measure(endpoint: str | Sequence[str], *, dataset: str, **options: Any) -> Run:
+def measure(endpoint: str | Sequence[str], *, dataset: str | None = None, **options: Any) -> Run:
     """Measure a running server as `specbench measure` does, and return the stored run.
 
     Every option of the command is a parameter: `--slo-tpot-ms 35` is `slo_tpot_ms=35`, `--extra-body` takes a mapping,

@@ -9,12 +9,23 @@ replaces a file with a link between the two.
 
 from __future__ import annotations
 
+import difflib
 import os
 import stat
 from pathlib import Path
 
 from specbench_api.spec.dataset import FILE_ROOTS_VARIABLE
 from specbench_client.errors import BadInput
+
+
+def similar_file(path: Path, base_dir: Path) -> str:
+    """Return ` Did you mean PATH?` with the most similar name of a file beside the path; empty if there is none."""
+    try:
+        names = [entry.name for entry in os.scandir((base_dir / path).parent) if entry.is_file()]
+    except OSError:  # the folder does not exist, or may not be read
+        return ""
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f" Did you mean {path.with_name(near[0])}?" if near else ""
 
 
 def file_roots() -> tuple[Path, ...] | None:

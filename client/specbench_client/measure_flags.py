@@ -24,7 +24,6 @@ class SpecFlag:
     help: str
     metavar: str | None = None
     short: str | None = None
-    required: bool = False
     maximum: float = math.inf
     """A lower upper bound than that of the field."""
 
@@ -55,9 +54,8 @@ FLAGS = (
         "--dataset",
         f"{_FIRST}.dataset.uri",
         "Prompts: a JSONL, JSON, Parquet or CSV file, a text with one a line, SOURCE:FILE, or a source on the hub;"
-        " see `specbench dataset list`.",
+        " see `specbench dataset list`.  [default: 60 prompts of specbench]",
         "NAME-or-FILE",
-        required=True,
     ),
     SpecFlag(
         "--prompt-column",

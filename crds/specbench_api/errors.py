@@ -11,7 +11,8 @@ Client and operator each extend the root in their own `errors.py`; nothing raise
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,6 +33,12 @@ class Problem:
         """Return the problem as one line, in the format of admission errors."""
         tail = f" ({self.remedy})" if self.remedy else ""
         return f"{self.path}: {self.message}{tail}"
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return `did you mean NAME?` with the most similar known name; `otherwise` if none is similar."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else otherwise
 
 
 class InvalidSpec(SpecbenchError):

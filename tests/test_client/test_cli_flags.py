@@ -14,9 +14,18 @@ from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.field_paths import found, steps_of
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_client.cli import cli, exit_code
-from specbench_client.cli.measure import FLAGS_ELSEWHERE, Measurement, base_url, measure, request_headers
+from specbench_client.cli.measure import (
+    FLAGS_ELSEWHERE,
+    Measurement,
+    base_url,
+    measure,
+    planned_measurement,
+    request_headers,
+)
+from specbench_client.cli.options import EXAMPLES
 from specbench_client.cli.value_types import Choice
 from specbench_client.errors import BadInput
+from specbench_client.local.llama_server import llama_server
 from specbench_client.measure_flags import FLAGS, SpecFlag, with_flag_names
 from specbench_client.transport.exchange import RESERVED_HEADERS, HttpRequest
 from specbench_client.trust.checks.comparison import not_interleaved
@@ -358,7 +367,7 @@ def test_named_variable_without_a_key_is_rejected(monkeypatch: pytest.MonkeyPatc
     [
         (b"a: [", "line 1, column 5"),
         (b"- 1", "expected one mapping of names to values, found list ("),
-        (b"\xff\xfea", "it is UTF-16, expected UTF-8 (save it as UTF-8"),
+        (b"\xff\xfea", "byte 0 is not UTF-8 (save it as UTF-8"),
     ],
     ids=["syntax", "list", "encoding"],
 )
@@ -382,7 +391,12 @@ def commands(group: click.Group) -> Iterator[click.Command]:
 
 
 def test_every_choice_takes_any_case_with_or_without_hyphens() -> None:
-    kinds = {each.type for command in commands(cli) for each in command.params if isinstance(each.type, click.Choice)}
+    kinds = {
+        each.type
+        for command in commands(cli)
+        for each in command.params
+        if isinstance(each.type, click.Choice) and command is not llama_server
+    }
     assert len(kinds) > 10
     for kind in kinds:
         assert isinstance(kind, Choice)
@@ -390,6 +404,41 @@ def test_every_choice_takes_any_case_with_or_without_hyphens() -> None:
             hyphenated = re.sub("(?<=[a-z])(?=[A-Z])", "-", value)
             given = (value, value.upper(), value.lower(), hyphenated.upper())
             assert [kind.convert(each, None, None) for each in given] == [value] * len(given)
+
+
+@pytest.mark.parametrize(
+    ("flags", "meant"),
+    [
+        (["-c", "8", "16"], "8,16"),
+        (["--concurrency", "1", "8", "16", "-n", "4"], "1,8,16"),
+        (["--rate", "0.5", "2"], "0.5,2"),
+        (["-c", "1,8", "16"], "1,8,16"),
+        (["-c", "8", "--percentiles", "50", "99"], "50,99"),
+    ],
+)
+def test_values_separated_by_spaces_are_answered_with_commas(flags: list[str], meant: str, rejected: Rejected) -> None:
+    assert rejected(*flags).endswith(f": {meant}")
+
+
+def test_a_mistyped_dataset_is_answered_with_a_similar_file(rejected: Rejected) -> None:
+    assert rejected("-c", "1", "--dataset", "promts.jsonl").endswith("Did you mean prompts.jsonl?")
+
+
+def test_without_a_dataset_the_prompts_of_the_wheel_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Chosen(Exception):
+        pass
+
+    def stop(wanted: Measurement, _: object) -> None:
+        found.append(wanted.run.spec.workloads[0].dataset.uri)
+        raise Chosen
+
+    found: list[str | None] = []
+    monkeypatch.setattr("specbench_client.cli.measure_choices.choose_what_is_open", stop)
+    options = measure.make_context("measure", ["--endpoint", ENGINE, "-c", "1"]).params
+    with pytest.raises(Chosen):
+        planned_measurement(options)
+    assert found == [str(EXAMPLES / "prompts.jsonl")]
+    assert Path(str(found[0])).is_file()
 
 
 def test_empty_dataset_is_rejected_with_its_flag(rejected: Rejected) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def read_run_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun:
 
 
 RUN = yaml.safe_dump(resource())
+PROMPT = '{"prompt": "Hello"}\n'
 
 
 def run_file(folder: Path) -> Path:
@@ -83,8 +85,8 @@ def test_unusable_setting_is_rejected(tmp_path: Path, setting: str, message: str
     ("content", "message"),
     [
         (b"spec: [1, {", r"broken\.yaml"),
-        (("\ufeff" + RUN).encode("utf-16-le"), r"broken\.yaml: cannot be read: it is UTF-16.*save it as UTF-8"),
-        (("\ufeff" + RUN).encode("utf-16-be"), r"broken\.yaml: cannot be read: it is UTF-16.*save it as UTF-8"),
+        (("\ufeff" + RUN).encode("utf-16-le"), r"broken\.yaml: cannot be read: byte 0 is not UTF-8.*PowerShell"),
+        (("\ufeff" + RUN).encode("utf-16-be"), r"broken\.yaml: cannot be read: byte 0 is not UTF-8.*PowerShell"),
         ("# gemütlich".encode("latin-1"), r"broken\.yaml: cannot be read: byte 5 is not UTF-8"),
     ],
     ids=["not YAML", "PowerShell", "big endian", "latin-1"],
@@ -134,3 +136,65 @@ def test_setting_changes_a_campaigns_template(tmp_path: Path) -> None:
     assert isinstance(read, SpecBenchCampaign)
     assert (read.spec.template.spec.load.repeats, read.spec.axes[0].values) == (1, ["vllm"])
     assert read.spec.budget.gpu_hours == 2
+
+
+@pytest.mark.parametrize("results", [{}, {"results": None}, {"results": {}}, {"results": {"s3": None}}], ids=str)
+def test_only_a_cluster_needs_a_bucket(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], results: dict[str, Any]
+) -> None:
+    (tmp_path / "prompts.jsonl").write_text(PROMPT)
+    run = resource()
+    run["spec"] = {name: value for name, value in run["spec"].items() if name != "results"} | results
+    planned = campaign()
+    planned["spec"]["template"]["spec"] = run["spec"]
+    for document in (run, planned):
+        path = tmp_path / "run.yaml"
+        path.write_text(yaml.safe_dump(document))
+        assert exit_code(["plan", str(path)]) == Exit.OK
+        assert "results.s3" not in capsys.readouterr().err
+        assert exit_code(["validate", str(path), "--output", "json"]) == Exit.OK
+        assert "spec.results.s3: is not set" in "".join(json.loads(capsys.readouterr().out)["warnings"])
+
+
+@pytest.mark.parametrize("spec", [None, [], "x", {"results": {"s3": {"bucket": 1}}}, {"results": []}], ids=str)
+def test_a_bucket_in_the_wrong_form_is_still_rejected(tmp_path: Path, spec: Any) -> None:
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**resource(), "spec": spec}))
+    assert exit_code(["validate", str(tmp_path / "run.yaml")]) == Exit.BAD_INPUT
+
+
+def test_several_files_are_validated_and_all_problems_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "prompts.jsonl").write_text(PROMPT)
+    texts = {"good": RUN, "bad": yaml.safe_dump(resource({"spec.load.repetas": 1})), "none": "- 1", "more": RUN}
+    files = {name: tmp_path / f"{name}.yaml" for name in texts}
+    for name, text in texts.items():
+        files[name].write_text(text)
+    assert exit_code(["validate", *map(str, files.values()), "-o", "json"]) == Exit.BAD_INPUT
+    messages = json.loads(capsys.readouterr().out)["error"]["messages"]
+    assert [each.partition(": ")[0] for each in messages] == [str(files["bad"]), str(files["none"])]
+    assert exit_code(["validate", str(files["good"]), str(files["more"]), "-o", "json"]) == Exit.OK
+    assert [each["valid"] for each in json.loads(capsys.readouterr().out)] == [True, True]
+
+
+@pytest.mark.parametrize("command", ["validate", "plan", "run"])
+def test_a_mistyped_file_is_answered_with_a_similar_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    run_file(tmp_path)
+    assert exit_code([command, str(tmp_path / "rnu.yaml")]) == Exit.BAD_INPUT
+    assert f"Did you mean {tmp_path / 'run.yaml'}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "meant"),
+    [
+        ("spec.engine.kind", "vlm", "vllm"),
+        ("spec.engine.kind", "llamacpp", "llama-cpp"),
+        ("spec.drafters[0].method", "eagel3", "eagle3"),
+        ("spec.workloads[0].dataset.source", "mtbench", "mt-bench"),
+        ("spec.load.order", "interleaved", "Interleaved"),
+        ("spec.baseline", "Messure", "Measure"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_a_similar_one(tmp_path: Path, path: str, value: str, meant: str) -> None:
+    with pytest.raises(InvalidSpec, match=f"did you mean {meant}\\?"):
+        read_run_file(run_file(tmp_path), (f"{path}={value}",))

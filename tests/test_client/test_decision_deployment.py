@@ -103,7 +103,8 @@ def test_the_adapter_is_part_of_the_evidence() -> None:
 def test_llama_cpp_flags_set_parameters_of_the_library(drafter: dict[str, Any]) -> None:
     """The wheel has llama.cpp's parameters, but not its parser: ours reads the flags."""
     text = emitted(measured("llama-cpp", drafter), paying(drafter["name"]))
-    values = llama_server.parse_flags(shlex.split(settings_of(text)))
+    context = llama_server.llama_server.make_context("llama-server", shlex.split(settings_of(text)))
+    values = llama_server.given_values(context.params)
     llama_server.reject_ineffective_flags(values, {})
     library = llama_server.load_library()
     params = library.CommonParams()

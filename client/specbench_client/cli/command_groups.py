@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping
 from keyword import iskeyword
 from typing import Any
 
 import click
+
+from specbench_api.errors import did_you_mean
 
 
 class LazyGroup(click.Group):
@@ -44,9 +45,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve as click does; for an unknown name, suggest the closest command."""
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(self.list_commands(ctx))}."
-            ctx.fail(f"No such command {args[0]!r}. {hint}")
+            hint = did_you_mean(args[0], self.list_commands(ctx), f"give one of {', '.join(self.list_commands(ctx))}")
+            ctx.fail(f"No such command {args[0]!r}: {hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

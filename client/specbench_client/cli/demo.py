@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from specbench_client.cli.options import NEW, RESULTS
+from specbench_client.cli.options import EXAMPLES, NEW, RESULTS
 from specbench_client.cli.run import run
 from specbench_client.local.demo_model import cache_folder, make_demo_models
 from specbench_client.local.llama_server import llama_server  # noqa: F401  a command of this module
-
-EXAMPLE = Path(__file__).parents[1] / "examples" / "local-llama-cpp.yaml"
 
 
 @click.command()
@@ -31,4 +28,6 @@ def demo(context: click.Context, **options: Any) -> Any:
     same command continues it.
     """
     model = make_demo_models(cache_folder(), "f32")["target"]
-    return context.invoke(run, file=EXAMPLE, settings=(f"spec.model.path={model}",), **options)
+    return context.invoke(
+        run, file=EXAMPLES / "local-llama-cpp.yaml", settings=(f"spec.model.path={model}",), **options
+    )

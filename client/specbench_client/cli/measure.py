@@ -29,6 +29,7 @@ from specbench_api.spec.run import NAME_MAX, SpecBenchRun
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_client.cli.options import (
     API_KEY_ENV,
+    EXAMPLES,
     KEEP_TEXT,
     NEW,
     OUTPUT,
@@ -36,9 +37,11 @@ from specbench_client.cli.options import (
     RESULTS,
     RETRIES,
     RETRY_INVALID,
+    UNUSED_BUCKET,
     field_options,
     with_fields,
 )
+from specbench_client.cli.streams import echo
 from specbench_client.dialects.recognition import engine_url, server_address
 from specbench_client.documents.summary import REPEATS_TO_DECIDE
 from specbench_client.errors import BadInput
@@ -68,18 +71,23 @@ FLAGS_ELSEWHERE = {
 
 
 class MeasureCommand(click.Command):
-    """A command that answers flags of other load generators with its own."""
+    """A command that answers flags of other load generators, and lists separated by spaces, with its own."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does. Raises UsageError."""
+        given = list(args)
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             ours = FLAGS_ELSEWHERE.get(error.option_name)
             if ours is None:
                 raise
             hint = f"No such option {error.option_name!r}. Did you mean {ours!r}?"
             raise click.NoSuchOption(error.option_name, hint, ctx=ctx) from error
+        if rest:
+            several = ",".join([given[given.index(rest[0]) - 1], *rest])
+            ctx.fail(f"unexpected {' '.join(rest)}: separate several values by commas: {several}")
+        return rest
 
 
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
@@ -113,7 +121,7 @@ def _authorization(named: str | None) -> dict[str, str]:
     return api_key_header()
 
 
-@click.command(cls=MeasureCommand)
+@click.command(cls=MeasureCommand, context_settings={"allow_extra_args": True})
 @click.option(
     "--endpoint",
     required=True,
@@ -201,6 +209,9 @@ def measure(**options: Any) -> int:
 def planned_measurement(options: Mapping[str, Any]) -> tuple[Plan, RunOptions]:
     """Return the plan, and the options of its execution. Raises BadInput, EngineFailed."""
     _check_workers(options["workers"], usable_cores())
+    if options["dataset"] is None:
+        echo("prompts: specbench's own; give --dataset with yours, because they decide the answer", err=True)
+        options = {**options, "dataset": str(EXAMPLES / "prompts.jsonl")}
     for problem in _contradictions(options):
         raise BadInput(problem)
     wanted = Measurement(options, tuple(_endpoints(options["endpoint"], options["baseline"])))
@@ -348,7 +359,7 @@ class Measurement:
                 "repeats": REPEATS_MAX if options["until_sure"] else REPEATS_TO_DECIDE if compared else 1,
                 "order": str(ArmOrder.INTERLEAVED if compared else ArmOrder.SEQUENTIAL),
             },
-            "results": {"s3": {"bucket": "not-used-here"}},
+            "results": {"s3": {"bucket": UNUSED_BUCKET}},
         }
         if options["rate"] or options["arrival"] == ArrivalProcess.TRACE:
             spec["load"] |= {"slots": UNUSED_SLOTS, "arrival": {"seed": options["seed"] or 0}}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import codecs
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.redaction import KNOWN_MIN
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_api.spec.field_paths import replaced, steps_of
+from specbench_api.spec.field_paths import replaced, steps_of, values_at
 from specbench_api.spec.parsing import (
     ONE_RESOURCE,
     TEXT_BYTES_MAX,
@@ -37,14 +36,18 @@ from specbench_client.cli.value_types import (
     SchemaNumbers,
     field_schemas,
 )
+from specbench_client.file_roots import similar_file
 from specbench_client.measure_flags import FLAGS, SpecFlag
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+EXAMPLES = Path(__file__).parents[1] / "examples"  # need no clone
+
 # Options of most commands.
 
-FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+SPEC_PATH = click.Path(allow_dash=True, path_type=Path)
+FILE = click.argument("file", type=SPEC_PATH)
 """`-` is stdin; relative paths in the spec are then relative to the working directory."""
 SET = click.option(
     "--set",
@@ -129,7 +132,7 @@ def _field_option(flag: SpecFlag) -> Callable[[Command], Command]:
     default, text = schemas[0].get("default"), flag.help
     if default is not None and not kinds & {"boolean", "object"} and "[default: " not in text:
         text += f"  [default: {default}]"
-    settings: dict[str, Any] = {"help": text, "metavar": flag.metavar, "required": flag.required}
+    settings: dict[str, Any] = {"help": text, "metavar": flag.metavar}
     if values:
         settings |= {"type": Choice(values), "metavar": f"[{'|'.join(values)}]"}
     elif "boolean" in kinds:
@@ -206,15 +209,31 @@ def validated(kind: type[Model], data: Mapping[str, Any], name: str) -> Model:
 STDIN = Path("-")
 SETTABLE = ("spec", "metadata")
 """What `--set` may change. Changing `kind` would only produce an error for every field."""
-UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def read_spec_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun | SpecBenchCampaign:
     """Return the resource in a file, or on stdin for `-`, with overrides applied. Raises InvalidSpec."""
-    resource: Any = read_yaml_file(path, ONE_RESOURCE)
+    resource: Any = _with_bucket(read_yaml_file(path, ONE_RESOURCE))
     for setting in settings:
         resource = _override(resource, setting)
     return parse_resource(resource)
+
+
+UNUSED_BUCKET = "not-used-here"
+"""In place of results.s3, which only a cluster needs."""
+
+
+def _with_bucket(resource: dict[str, Any]) -> dict[str, Any]:
+    steps = (
+        "spec",
+        *(["template", "spec"] if resource.get("kind") == SpecBenchCampaign.__name__ else []),
+        "results",
+        "s3",
+    )
+    if not any(values_at(resource, steps)):
+        with suppress(LookupError):  # a list where a mapping belongs, which the parser reports
+            resource = replaced(resource, steps, {"bucket": UNUSED_BUCKET})
+    return resource
 
 
 def read_yaml_file(path: Path, remedy: str) -> dict[str, Any]:
@@ -229,19 +248,15 @@ def _read_text(path: Path, name: str) -> str:
         with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
             data = file.read(TEXT_BYTES_MAX + 1)
     except OSError as error:
-        raise NotYaml(
-            [Problem(name, f"cannot be read: {error.strerror}", "give a file that exists and may be read")]
-        ) from error
+        remedy = similar_file(path, Path()).strip() or "give a file that exists and may be read"
+        raise NotYaml([Problem(name, f"cannot be read: {error.strerror}", remedy)]) from error
     if len(data) > TEXT_BYTES_MAX:
         raise too_large(name)
-    if data.startswith(UTF_16):
-        remedy = "save it as UTF-8 (in PowerShell: Out-File -Encoding utf8; elsewhere: iconv -f UTF-16 -t UTF-8)"
-        raise NotYaml([Problem(name, "cannot be read: it is UTF-16, expected UTF-8", remedy)])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"cannot be read: byte {error.start} is not UTF-8"
-        raise NotYaml([Problem(name, message, "save it as UTF-8")]) from error
+        raise NotYaml([Problem(name, message, "save it as UTF-8 (in PowerShell: Out-File -Encoding utf8)")]) from error
 
 
 def _override(resource: Any, setting: str) -> Any:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from pydantic import ValidationError
 
 from specbench_api.campaign.expansion import CampaignPlan, campaign_refusals, expand_campaign
-from specbench_api.errors import NotAllowed, Problem
+from specbench_api.errors import InvalidSpec, NotAllowed, NotYaml, Problem
 from specbench_api.fence.check import FenceCheck
 from specbench_api.fence.model import Fence
 from specbench_api.plan.canonical import canonical_json
@@ -23,7 +24,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.workload import Workload
-from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file, read_yaml_file
+from specbench_client.cli.options import OUTPUT, SET, SPEC_PATH, UNUSED_BUCKET, prefixed, read_spec_file, read_yaml_file
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.summary import MIN_WINDOWS
@@ -161,7 +162,7 @@ def _require_all_values(values: Mapping[str, object], path: Path) -> None:
 
 
 @click.command()
-@FILE
+@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=SPEC_PATH)
 @SET
 @click.option(
     "--fence",
@@ -171,11 +172,11 @@ def _require_all_values(values: Mapping[str, object], path: Path) -> None:
     " operator's fence.json.",
 )
 @OUTPUT
-def validate(file: Path, settings: tuple[str, ...], fence_file: Path | None, output: str) -> None:
-    """Check FILE with the same rules as the cluster's admission, and whether its engine supports it.
+def validate(files: Sequence[Path], settings: tuple[str, ...], fence_file: Path | None, output: str) -> None:
+    """Check each FILE with the same rules as the cluster's admission, and whether its engine supports it.
 
     \b
-      specbench validate examples/local-llama-cpp.yaml
+      specbench validate examples/local-*.yaml
       specbench validate run.yaml --set spec.load.repeats=5 --output json
       specbench validate run.yaml --fence values.yaml
 
@@ -183,8 +184,24 @@ def validate(file: Path, settings: tuple[str, ...], fence_file: Path | None, out
     of prompts is an error, unless its path is in the client's image; other missing files are warnings, because the
     cluster may have them.
     """
-    resource, base_dir = read_spec_file(file, settings), file.resolve().parent
     fence = _fence(fence_file) if fence_file else None
+    documents, problems = [], list[Problem]()
+    for file in files:
+        try:
+            documents.append(_validated(file, settings, fence, output))
+        except (InvalidSpec, BadInput) as error:
+            if len(files) == 1:
+                raise
+            found = getattr(error, "problems", [Problem(error.reason, str(error))])
+            problems += found if isinstance(error, NotYaml) else prefixed(found, str(file))
+    _reject(problems, InvalidSpec)
+    if output == "json":
+        echo_json(json.dumps(documents[0] if len(files) == 1 else documents))
+
+
+def _validated(file: Path, settings: tuple[str, ...], fence: FenceCheck | None, output: str) -> dict[str, Any]:
+    """Check a file, print what text has about it, and return its document. Raises InvalidSpec, BadInput."""
+    resource, base_dir = read_spec_file(file, settings), file.resolve().parent
     if isinstance(resource, SpecBenchCampaign):
         planned = expand_campaign(resource)
         combinations = [(run.combination_text, run.run.spec) for run in planned.runs]
@@ -197,18 +214,20 @@ def validate(file: Path, settings: tuple[str, ...], fence_file: Path | None, out
         warnings, missing = plan_warnings(plans[0]), missing_files(plans[0], base_dir)
     reject_prompts_missing_everywhere(plans, base_dir)
     missing += read_local_prompts(plans, base_dir)
-    if output == "json":
-        points = sum(len(plan.points) for plan in plans)
-        document = {"valid": True, "name": resource.metadata.name, "points": points, "warnings": [*warnings, *missing]}
-        echo_json(json.dumps(document | ({"runs": runs} if runs else {})))
-    else:
+    spec = resource.spec.template.spec if isinstance(resource, SpecBenchCampaign) else resource.spec
+    if spec.results.s3.bucket == UNUSED_BUCKET:
+        warnings.append("spec.results.s3: is not set, and a cluster needs it; `specbench run` does not")
+    if output == "text":
         echo(f"{file}: valid: {_counted(plans, len(runs))}")
     print_warnings(warnings, missing)
+    points = sum(len(plan.points) for plan in plans)
+    document = {"valid": True, "name": resource.metadata.name, "points": points, "warnings": [*warnings, *missing]}
+    return document | ({"runs": runs} if runs else {})
 
 
-def _reject(refusals: Sequence[Problem]) -> None:
+def _reject(refusals: Sequence[Problem], kind: type[InvalidSpec] = NotAllowed) -> None:
     if refusals:
-        raise NotAllowed(refusals)
+        raise kind(refusals)
 
 
 def _counted(plans: Sequence[Plan], runs: int) -> str:

@@ -7,7 +7,6 @@ not as a series of failed requests.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import json
 import logging
 import math
@@ -21,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from specbench_api.errors import did_you_mean
 from specbench_api.launch.launcher import DerivedMethod
 from specbench_api.launch.registry import LAUNCHERS, NOT_STARTED, cache_reset_route
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRecord, merge_facts
@@ -366,9 +366,8 @@ def address_hint(engine: EngineConnection, served: Sequence[str]) -> str:
     if not engine.plan.engine.is_external or engine.model in served:
         return ""
     if served:
-        near = difflib.get_close_matches(engine.model, served, n=1)
-        hint = f": did you mean {near[0]}?" if near else ""
-        return f": {engine.endpoint} serves {shown_models(served)}, but not {engine.model}: correct --model{hint}"
+        remedy = did_you_mean(engine.model, served, "correct --model")
+        return f": {engine.endpoint} serves {shown_models(served)}, but not {engine.model}: {remedy}"
     routes = f"{route_url(engine.endpoint, engine.dialect.path)} is requested"
     return f": {routes}: if the server has another path, give --endpoint up to its {CHAT_ROUTE}"
 

@@ -5,16 +5,15 @@
 The same command line starts either program: the user's own binary or image, or this server if there is none. The wheel
 contains the C++ server but not its argument parser, so the subset of flags that specbench renders is parsed here, with
 the same defaults (`common/arg.cpp` of llama.cpp b11434). It is stricter on purpose: flags that llama-server accepts but
-ignores (a drafter without its --spec-type, an option of a drafter that is off, the first of two values) are errors
-here, because a benchmark would report the speed-up of a drafter that never ran. Exit codes: 2 bad command line, 1 the
-engine failed, 0 a signal.
+ignores (a drafter without its --spec-type, an option of a drafter that is off) are errors here, because a benchmark
+would report the speed-up of a drafter that never ran. Exit codes: 2 bad command line, 1 the engine failed, 0 a signal.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -69,10 +68,8 @@ class ServerFlag(click.Option):
     """
 
     def __init__(self, names: tuple[str, ...], field: str, read: Callable[[str], FlagValue] | None, what: str) -> None:
-        value: dict[str, Any] = {"is_flag": True, "default": None} if read is None else {"type": read, "multiple": True}
-        super().__init__(
-            [*names, field.replace(".", "__")], help=what, metavar=None if read is None else "VALUE", **value
-        )
+        kind: dict[str, Any] = {"is_flag": True} if read is None else {"type": read, "metavar": "VALUE"}
+        super().__init__([*names, field.replace(".", "__")], help=what, default=None, **kind)
         self.field = field
 
 
@@ -149,21 +146,9 @@ FLAGS: Final = (
 )
 
 
-def parse_flags(argv: Sequence[str]) -> dict[str, FlagValue]:
-    """Parse a llama-server command line into values by field of `CommonParams`. Raises click.UsageError."""
-    return given_values(llama_server.make_context("llama-server", list(argv)).params)
-
-
 def given_values(options: Mapping[str, Any]) -> dict[str, FlagValue]:
-    """Return the values of the given flags by field of `CommonParams`. Raises BadFlag for a flag with two values."""
-    values: dict[str, FlagValue] = {}
-    for flag in FLAGS:
-        given = options[str(flag.name)]
-        if isinstance(given, tuple) and len(given) > 1:
-            raise BadFlag(f"{flag.opts[0]} is given twice; llama-server would use the last one only")
-        if given not in (None, ()):
-            values[flag.field] = given[0] if isinstance(given, tuple) else given
-    return values
+    """Return the values of the given flags by field of `CommonParams`."""
+    return {flag.field: options[str(flag.name)] for flag in FLAGS if options[str(flag.name)] is not None}
 
 
 def reject_ineffective_flags(values: Mapping[str, FlagValue], environment: Mapping[str, str]) -> None:
@@ -269,25 +254,21 @@ def load_library() -> Any:
     return xllamacpp
 
 
-HELP = """Serve a model with llama.cpp: its own HTTP server from a prebuilt wheel, with the flags of llama-server.
-
-\b
-  specbench llama-server -m MODEL.gguf --port 8001 -np 1 --metrics
-  specbench llama-server -m MODEL.gguf --port 8002 -np 1 --metrics --spec-type ngram-simple
-
-Flags that would have no effect are refused, such as a drafter's without its --spec-type. Without a model at hand,
-`specbench demo` makes one. Needs the extra llama-cpp.
-"""
-
-
 @click.command(
     name="llama-server",
     params=list(FLAGS),
-    help=HELP,
     context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},  # as in llama.cpp
 )
 def llama_server(**options: Any) -> None:
-    """Check the flags, and serve until a signal."""
+    """Serve a model with llama.cpp: its own HTTP server from a prebuilt wheel, with the flags of llama-server.
+
+    \b
+      specbench llama-server -m MODEL.gguf --port 8001 -np 1 --metrics
+      specbench llama-server -m MODEL.gguf --port 8002 -np 1 --metrics --spec-type ngram-simple
+
+    Flags that would have no effect are refused, such as a drafter's without its --spec-type. Needs the extra llama-cpp;
+    `specbench demo` makes a model.
+    """  # noqa: D301  click reads the backspace as "do not wrap"
     values = given_values(options)
     reject_ineffective_flags(values, os.environ)
     reject_missing_files(values)

@@ -5,7 +5,6 @@ Whether a plan's files are on this machine is known without reading them.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import Any
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.dataset import GENERATED_SOURCES, IMAGE_DATA_FOLDER, PVC_FOLDER, Dataset, PvcFile, Selection
 from specbench_client.errors import BadInput
-from specbench_client.file_roots import readable_path
+from specbench_client.file_roots import readable_path, similar_file
 from specbench_client.store.locations import read_object
 from specbench_client.workload.prompt_files import PromptRow, quiet_datasets_library, read_rows
 from specbench_client.workload.sources.loader import CONFIG, HubDataset, SourceLoader
@@ -71,18 +70,8 @@ def _raise_missing(lines: Iterable[str]) -> None:
 
 
 def _remedy(uri: str, base_dir: Path) -> str:
-    near = _nearest(_path(uri, base_dir))
-    hint = f" Did you mean {Path(uri).with_name(near)}?" if near else ""
+    hint = similar_file(_given_path(uri), base_dir)
     return hint if _given_path(uri).is_absolute() else f"{hint} Relative paths are relative to the spec's folder."
-
-
-def _nearest(path: Path) -> str:
-    """Return the most similar name of a file beside this path; empty if there is none, or the folder is unreadable."""
-    try:
-        names = [entry.name for entry in os.scandir(path.parent) if entry.is_file()]
-    except OSError:
-        return ""
-    return next(iter(difflib.get_close_matches(path.name, names, n=1)), "")
 
 
 def _exists(uri: str, base_dir: Path) -> bool:

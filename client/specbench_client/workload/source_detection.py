@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from specbench_api.spec.dataset import FILE_SOURCES, GENERATED_SOURCES, OWN_SOURCES, Source
 from specbench_client.errors import BadInput
+from specbench_client.file_roots import similar_file
 from specbench_client.workload.prompt_files import PromptRow, is_named, iterate_rows
 from specbench_client.workload.row_parsing import CONTENT_COLUMNS, TIMES, role_of
 from specbench_client.workload.row_shapes import messages_of
@@ -73,7 +74,7 @@ def guess_source(uri: str) -> Source:
         reason = there if uri and path.exists() else "No such file or directory"
         hubs = ", ".join(str(source) for source in Source if source not in (*GENERATED_SOURCES, *FILE_SOURCES))
         remedy = f"give a file of prompts (JSONL, JSON, Parquet, CSV), SOURCE:FILE, or a source of the hub ({hubs})"
-        raise BadInput(f"{uri or repr(uri)}: {reason}: {remedy}")
+        raise BadInput(f"{uri or repr(uri)}: {reason}: {remedy}.{similar_file(path, Path())}")
     try:
         row = next((row for row in iterate_rows(path, named) if isinstance(row, PromptRow)), None)
     except BadInput:  # reading reports it later

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
-from specbench_api.errors import Problem
+from specbench_api.errors import Problem, did_you_mean
 from specbench_api.launch.arguments import EngineFlags, argument_problems, flag_of
 from specbench_api.launch.launcher import (
     LEADER,
@@ -18,6 +17,7 @@ from specbench_api.launch.launcher import (
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import DialectName, Engine
 
+HELP = "see specbench simulate --help"
 _MANAGED = (
     "--follow", "--dialect", "--host", "--port", "--port-file", "--drafter", "--num-speculative-tokens",
     "--enable-prefix-caching",
@@ -88,9 +88,13 @@ def _unknown(args: Sequence[str], path: str) -> list[Problem]:
     for row, argument in enumerate(args):
         flag, fault = flag_of(argument), _fault_at(args, row)
         if flag and flag not in OPTIONS and flag not in ALIASES:
-            found.append(Problem(f"{path}[{row}]", f"the simulator has no option {flag}", _nearest(flag, OPTIONS)))
+            found.append(
+                Problem(f"{path}[{row}]", f"the simulator has no option {flag}", did_you_mean(flag, OPTIONS, HELP))
+            )
         if fault is not None and fault not in FAULTS:
-            found.append(Problem(f"{path}[{row}]", f"the simulator has no fault {fault!r}", _nearest(fault, FAULTS)))
+            found.append(
+                Problem(f"{path}[{row}]", f"the simulator has no fault {fault!r}", did_you_mean(fault, FAULTS, HELP))
+            )
     return found
 
 
@@ -100,11 +104,6 @@ def _fault_at(args: Sequence[str], row: int) -> str | None:
     if flag == _FAULT and value:
         return value.partition("=")[0]
     return flag if row and args[row - 1] == _FAULT else None
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else "see specbench simulate --help"
 
 
 def _alike(order: LaunchRequest) -> tuple[str, ...]:

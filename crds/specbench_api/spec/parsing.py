@@ -6,7 +6,6 @@ here. A test feeds the same invalid specs to both.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -23,7 +22,7 @@ from yaml.constructor import ConstructorError
 
 from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel, PreserveUnknown
-from specbench_api.errors import InvalidSpec, NotYaml, Problem
+from specbench_api.errors import InvalidSpec, NotYaml, Problem, did_you_mean
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.patterns import PATTERN_DESCRIPTIONS
 from specbench_api.spec.run import SpecBenchRun
@@ -165,6 +164,8 @@ def _problem(details: ErrorDetails, model: type[ApiModel]) -> Problem:
     given = details.get("input")
     if isinstance(given, str | int | float) and details["type"] != "value_error":
         message += f", not {json.dumps(given) if isinstance(given, bool) else repr(given)}"
+    if details["type"] in ("enum", "literal_error"):
+        remedy = remedy or did_you_mean(str(given), re.findall("'([^']*)'", details["ctx"]["expected"]))
     if details["type"] == "string_type" and isinstance(given, int | float):
         remedy = remedy or f'quote it: "{json.dumps(given)}"'
     return Problem(path, message[:1].lower() + message[1:], remedy)
@@ -183,8 +184,9 @@ def _nearest(location: tuple[int | str, ...], root: type[ApiModel]) -> str:
         for field, info in fields.items()
         if name in _by_alias(_below(info))
     ]
-    near = near or difflib.get_close_matches(name, fields, n=1)
-    return f"did you mean {' or '.join(near)}?" if near else f"known fields: {', '.join(fields)}"
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return did_you_mean(name, fields, f"known fields: {', '.join(fields)}")
 
 
 def _remedy(location: tuple[int | str, ...], root: type[ApiModel]) -> str:

@@ -59,8 +59,8 @@ LATEST = "Latest"
 class Results(RuledModel):
     """Where results are stored.
 
-    With `specbench run` the flag `--results` sets the folder (default: ./specbench-results) and `s3`, although
-    required, is not used.
+    `specbench run` stores them in the folder of its flag `--results` (default: ./specbench-results); its file needs no
+    `results`.
     """
 
     rules: ClassVar = (
