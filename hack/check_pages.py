@@ -34,6 +34,7 @@ from specbench_api.spec.dataset import GENERATED_SOURCES, Source
 from specbench_api.spec.parsing import parse_campaign, parse_run
 from specbench_client.analysis.decision.request import Prices
 from specbench_client.cli import cli
+from specbench_client.cli.options import with_bucket
 from specbench_client.dataset.speed_bench_texts import RESOLVERS
 from specbench_client.documents.recommendation import RecommendationAnswer
 from specbench_client.documents.what_if import CostModel
@@ -56,7 +57,7 @@ SECRET_USES = {"bench-s3": "s3", "hub": "hub", "endpoint-key": "endpoint"}
 """Name of a Secret in the documentation → the label of its use."""
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`")
-_CALL = re.compile(r"(?:^ {4,}|[`$|(] ?|run: |kubectl )specbench ([a-z]+)\b([^`\n|]*)", re.MULTILINE)
+_CALL = re.compile(r"(?:^ {4,}|[`$|(] ?|run: |kubectl )specbench ([a-z][a-z-]*)\b([^`\n|]*)", re.MULTILINE)
 _CITED_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 Problems = Iterator[str]
@@ -133,7 +134,7 @@ def _validate(document: Any) -> None:
     if document.get("kind") == "SpecBenchCampaign":
         expand_campaign(parse_campaign(document))
     elif document.get("kind") == "SpecBenchRun":
-        expand(parse_run(document))
+        expand(parse_run(with_bucket(document)))
     elif "specbench.io/cost-model/v1" in document.values():
         CostModel.model_validate(document)
     elif "fence" in document:
@@ -142,7 +143,7 @@ def _validate(document: Any) -> None:
         # Part of a run's spec: the rest comes from an example.
         run = yaml.safe_load(read("examples/local-simulator.yaml"))
         run["spec"] |= document.get("spec", document)
-        parse_run(run)
+        parse_run(with_bucket(run))
 
 
 def cited_tests(page: Path) -> Problems:

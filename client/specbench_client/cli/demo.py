@@ -23,8 +23,7 @@ def demo(context: click.Context, **options: Any) -> Any:
       specbench demo
       specbench report specbench-results --latest --to report.html
 
-    The model is SmolLM2-135M (98 MB to download, 640 MB on disk), with prompts that ask for edits, whose answers copy
-    much of the prompt, and for chat, whose answers copy nothing. Needs the extra llama-cpp. If it was interrupted, the
+    The model is SmolLM2-135M: 98 MB to download, 640 MB on disk. Needs the extra llama-cpp. If it was interrupted, the
     same command continues it.
     """
     model = make_demo_models(cache_folder(), "f32")["target"]

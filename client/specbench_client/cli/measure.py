@@ -75,9 +75,8 @@ class MeasureCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does. Raises UsageError."""
-        given = list(args)
         try:
-            rest = super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, list(args))
         except click.NoSuchOption as error:
             ours = FLAGS_ELSEWHERE.get(error.option_name)
             if ours is None:
@@ -85,7 +84,7 @@ class MeasureCommand(click.Command):
             hint = f"No such option {error.option_name!r}. Did you mean {ours!r}?"
             raise click.NoSuchOption(error.option_name, hint, ctx=ctx) from error
         if rest:
-            several = ",".join([given[given.index(rest[0]) - 1], *rest])
+            several = ",".join([args[args.index(rest[0]) - 1], *rest])
             ctx.fail(f"unexpected {' '.join(rest)}: separate several values by commas: {several}")
         return rest
 

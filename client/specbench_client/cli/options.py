@@ -213,7 +213,7 @@ SETTABLE = ("spec", "metadata")
 
 def read_spec_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun | SpecBenchCampaign:
     """Return the resource in a file, or on stdin for `-`, with overrides applied. Raises InvalidSpec."""
-    resource: Any = _with_bucket(read_yaml_file(path, ONE_RESOURCE))
+    resource: Any = with_bucket(read_yaml_file(path, ONE_RESOURCE))
     for setting in settings:
         resource = _override(resource, setting)
     return parse_resource(resource)
@@ -223,7 +223,8 @@ UNUSED_BUCKET = "not-used-here"
 """In place of results.s3, which only a cluster needs."""
 
 
-def _with_bucket(resource: dict[str, Any]) -> dict[str, Any]:
+def with_bucket(resource: dict[str, Any]) -> dict[str, Any]:
+    """Return a resource with a bucket in place of results.s3, if it has none."""
     steps = (
         "spec",
         *(["template", "spec"] if resource.get("kind") == SpecBenchCampaign.__name__ else []),
