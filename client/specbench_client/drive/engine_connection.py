@@ -366,8 +366,10 @@ def address_hint(engine: EngineConnection, served: Sequence[str]) -> str:
     if not engine.plan.engine.is_external or engine.model in served:
         return ""
     if served:
-        remedy = did_you_mean(engine.model, served, "correct --model")
-        return f": {engine.endpoint} serves {shown_models(served)}, but not {engine.model}: {remedy}"
+        return (
+            f": {engine.endpoint} serves {shown_models(served)}, but not {engine.model}: correct --model:"
+            f" {did_you_mean(engine.model, served)}".rstrip(": ")
+        )
     routes = f"{route_url(engine.endpoint, engine.dialect.path)} is requested"
     return f": {routes}: if the server has another path, give --endpoint up to its {CHAT_ROUTE}"
 

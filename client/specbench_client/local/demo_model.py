@@ -29,8 +29,7 @@ DRAFTER_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 def cache_folder() -> Path:
     """Return the folder of generated models: in XDG_CACHE_HOME, else in ~/.cache."""
     # An empty variable counts as unset, according to the XDG base directory specification.
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "specbench" / "models"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specbench" / "models"
 
 
 def make_demo_models(folder: Path, precision: str) -> dict[str, Path]:
@@ -41,7 +40,6 @@ def make_demo_models(folder: Path, precision: str) -> dict[str, Path]:
         if not drafter.exists():
             _downloaded(Path(scratch), folder).replace(drafter)
         if not target.exists():
-            click.echo(f"writing {target}", err=True)
             _convert(drafter, Path(scratch) / "target", precision).replace(target)
     return {"target": target, "drafter": drafter}
 

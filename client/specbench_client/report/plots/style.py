@@ -96,6 +96,11 @@ class Drawing:
     canvas: Canvas
     caption: str
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether it has several panels in a row."""
+        return self.canvas.get_figwidth() > PANEL_IN
+
 
 def arm_looks(arms: Iterable[str]) -> Mapping[str, Look]:
     """Return the label, colour, marker and dash of each arm: the same in every figure of a run."""
