@@ -429,16 +429,16 @@ def test_without_a_dataset_the_prompts_of_the_wheel_are_measured(monkeypatch: py
         pass
 
     def stop(wanted: Measurement, _: object) -> None:
-        found.append(wanted.run.spec.workloads[0].dataset.uri)
+        uris.append(wanted.run.spec.workloads[0].dataset.uri)
         raise Chosen
 
-    found: list[str | None] = []
+    uris: list[str | None] = []
     monkeypatch.setattr("specbench_client.cli.measure_choices.choose_what_is_open", stop)
     options = measure.make_context("measure", ["--endpoint", ENGINE, "-c", "1"]).params
     with pytest.raises(Chosen):
         planned_measurement(options)
-    assert found == [str(EXAMPLES / "prompts.jsonl")]
-    assert Path(str(found[0])).is_file()
+    assert uris == [str(EXAMPLES / "prompts.jsonl")]
+    assert Path(str(uris[0])).is_file()
 
 
 def test_empty_dataset_is_rejected_with_its_flag(rejected: Rejected) -> None:

@@ -355,10 +355,10 @@ def test_choices_are_shown_as_in_a_resource(words: list[str], choices: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["reprot"], "No such command 'reprot'. Did you mean 'report'?"),
-        (["dataset", "lst"], "No such command 'lst'. Did you mean 'list'?"),
-        (["analyze", "breakdwon"], "No such command 'breakdwon'. Did you mean 'breakdown'?"),
-        (["serve-it"], "Commands: validate, plan, run, "),
+        (["reprot"], "'reprot': did you mean report?"),
+        (["dataset", "lst"], "'lst': did you mean list?"),
+        (["analyze", "breakdwon"], "'breakdwon': did you mean breakdown?"),
+        (["serve-it"], "validate, plan, run, "),
     ],
 )
 def test_unknown_command_suggests_the_closest_one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_a_failed_download_names_the_folder_for_the_file(
 
     monkeypatch.delenv("UV", raising=False)
     monkeypatch.setattr(subprocess, "run", fail)
-    monkeypatch.setattr(demo_model.importlib.util, "find_spec", lambda name: missing.get(name, name))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: missing.get(name, name))
     with pytest.raises(BadInput, match=str(tmp_path / "models")):
         demo_model.make_demo_models(tmp_path / "models", "f32")
     assert called[0][: len(program)] == program

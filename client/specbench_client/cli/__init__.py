@@ -49,18 +49,18 @@ an arm is at fault, or its gate did not pass, 4 an engine failed, 5 results coul
 
 HEADINGS = {
     "Plan and check": {
-        "validate": "Check a run or campaign file, and whether its engine supports it.",
+        "validate": "Check run and campaign files, and whether engines support them.",
         "plan": "Show what would be launched and measured, and the GPU-hours.",
     },
     "Measure": {
         "run": "Measure a run or a campaign on this machine.",
         "measure": "Measure an OpenAI-compatible endpoint that is already running.",
-        "demo": "Measure llama.cpp on this machine, without a GPU, in three minutes.",
+        "demo": "Measure llama.cpp on this machine, without a GPU.",
         "llama-server": "Serve a model with llama.cpp, from a prebuilt wheel.",
         "simulate": "Serve a simulated engine with known acceptance and step times.",
     },
     "Read results": {
-        "report": "Show a result as text, Markdown, CSV, JSON, HTML, PNG or Parquet.",
+        "report": "Show a result as text, Markdown, CSV, JSON, HTML, PNG, Parquet.",
         "import": "Read results of vllm bench, SGLang, AIPerf, guidellm, …",
         "compare": "Compare two results, cell by cell.",
         "decide": "Recommend an arm and a load, given latency limits and prices.",

@@ -16,7 +16,7 @@ from specbench_client.local.llama_server import llama_server  # noqa: F401  a co
 @RESULTS
 @NEW
 @click.pass_context
-def demo(context: click.Context, **options: Any) -> Any:
+def demo(context: click.Context, /, **options: Any) -> Any:
     """Measure llama.cpp on this machine with and without n-gram drafting: no GPU, about three minutes.
 
     \b
