@@ -49,7 +49,7 @@ an arm is at fault, or its gate did not pass, 4 an engine failed, 5 results coul
 
 HEADINGS = {
     "Plan and check": {
-        "validate": "Check run and campaign files, and whether engines support them.",
+        "validate": "Check files of runs and campaigns, as a cluster does.",
         "plan": "Show what would be launched and measured, and the GPU-hours.",
     },
     "Measure": {
@@ -60,7 +60,7 @@ HEADINGS = {
         "simulate": "Serve a simulated engine with known acceptance and step times.",
     },
     "Read results": {
-        "report": "Show a result as text, Markdown, CSV, JSON, HTML, PNG, Parquet.",
+        "report": "Show a result: text, Markdown, CSV, JSON, HTML, PNG, Parquet.",
         "import": "Read results of vllm bench, SGLang, AIPerf, guidellm, …",
         "compare": "Compare two results, cell by cell.",
         "decide": "Recommend an arm and a load, given latency limits and prices.",
