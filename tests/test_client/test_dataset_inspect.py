@@ -171,7 +171,7 @@ def test_remedy_of_a_file_without_prompts_is_printed_once(tmp_path: Path, capsys
     assert exit_code(["dataset", "inspect", str(file)]) == Exit.BAD_INPUT
     printed = capsys.readouterr()
     assert printed.err.count("is required, found none") == 2
-    assert printed.err.count("rename the column that contains the prompt's text to `prompt`") == 1
+    assert printed.err.count("--prompt-column") == 1
 
 
 def test_a_file_is_rejected_in_the_words_of_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -306,7 +307,7 @@ def test_mid_stream_error_contains_the_engines_message(
     "data",
     [
         *("{", '{"choices": 3}', '{"choices": [3]}', '{"choices": [{"delta": 3}]}', '{"choices": [{}, {}]}'),
-        *('{"choices": [{"delta": {"content": 3}}]}', '{"choices": [{"delta": {}, "finish_reason": 3}]}'),
+        *('{"choices": [{"delta": {"content": true}}]}', '{"choices": [{"delta": {}, "finish_reason": 3}]}'),
         '{"choices": [{"delta": {"content": ' + "[" * 900 + "]" * 900 + "}}]}",
     ],
 )
@@ -459,7 +460,12 @@ def test_message_that_repeats_the_answer_is_not_counted_twice() -> None:
     ("finish", "expected"),
     [
         *((name, "stop") for name in ("stop", "eos_token", "eos", "STOP", "end_turn", "stop_sequence", "COMPLETE")),
-        *((name, "stop") for name in ("FINISH_REASON_STOP", "FinishReason.STOP", "REASON_STOP", "eos_found")),
+        *((name, "tool_calls") for name in ("tool-calls", "TOOL_USE")),
+        *((name, "length") for name in ("max_new_tokens", "model_context_window_exceeded", "max-tokens")),
+        *(
+            (name, "stop")
+            for name in ("repetition", "FINISH_REASON_STOP", "FinishReason.STOP", "REASON_STOP", "eos_found")
+        ),
         *(
             (name, "length")
             for name in ("length", "FINISH_REASON_MAX_TOKENS", "max_tokens", "MAX_TOKENS", "model_length", "max_length")
@@ -708,6 +714,27 @@ def test_tokens_are_counted_by_the_usage_unless_the_stream_contradicts_it(case: 
 
 
 @pytest.mark.parametrize(
+    ("words", "conflict"),
+    [
+        ((12, 1, 1, 1), "LargeStart"),
+        ((8, 1, 1, 1, 1, 1, 1, 1), None),  # a step's drafts
+        ((9, *[1] * 171), None),  # five percent
+        ((10, *[1] * 171), "LargeStart"),
+        ((12,), None),
+    ],
+)
+def test_the_tokens_of_a_large_first_chunk_are_unknown_unless_they_are_counted(
+    words: tuple[int, ...], conflict: str | None
+) -> None:
+    chunks = [chunk("word " * one) for one in words]
+    answer = run_to_completion(OPENAI.read(as_events([*chunks, STOP, chunk(usage=counted(sum(words)))]), drafting=True))
+    assert (answer.output_tokens, answer.token_conflict) == (sum(words), conflict)
+    so_far = accumulate(words)
+    running = [chunk("word " * one, usage=counted(total)) for one, total in zip(words, so_far, strict=True)]
+    assert run_to_completion(VLLM.read(as_events([*running, STOP]), drafting=True)).token_conflict is None
+
+
+@pytest.mark.parametrize(
     ("counts", "predicted", "found"),
     [
         ((24, 20), True, (4, "UnsentTokens")),
@@ -793,7 +820,7 @@ def test_chunks_begin_after_white_space_and_tags_that_are_no_tokens(
     ("chunks", "conflict"),
     [
         ([chunk("word ")] * 3, "UnsentTokens"),
-        ([chunk("word " * 8)] * 3, None),
+        ([chunk("word " * 4)] * 10, None),
         ([chunk(reasoning="hm ")] * 3 + [chunk("word " * 20)], None),
         ([chunk(**CALL)], None),
     ],

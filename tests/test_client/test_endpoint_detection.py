@@ -369,6 +369,14 @@ async def test_missing_and_rejected_key(status: int) -> None:
         assert await failure_of(url) == f"GET {url}/v1/models: HTTP {status}: Unauthorized: {key_remedy()}"
 
 
+async def test_a_key_that_may_not_list_models_is_no_failure_if_the_model_is_named() -> None:
+    async with serving({"/v1/models": (403, '{"error": {"message": "Missing scopes: api.model.read"}}')}) as url:
+        assert (await detect(url, model="m")).dialect == "openai"
+        assert "Missing scopes" in await failure_of(url)
+    async with serving({"/v1/models": (401, "{}")}) as url:
+        assert "HTTP 401" in await failure_of(url, model="m")
+
+
 async def test_wrong_path_is_answered_with_the_address_that_serves_models() -> None:
     async with serving(VLLM) as url:
         message = await failure_of(f"{url}/api")

@@ -6,6 +6,7 @@ import asyncio
 import re
 import shutil
 from collections.abc import Container, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -45,7 +46,7 @@ from specbench_client.drive.endpoint_probes import LEAST, PER_STREAM, PER_STREAM
 from specbench_client.drive.load_planning import ArrivalPlan
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.drive.resume import claim_store
-from specbench_client.errors import BadInput
+from specbench_client.errors import BadInput, NotDurable
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
 from specbench_client.local.local_runs import find_local_run
@@ -422,16 +423,31 @@ def test_an_undecided_comparison_reports_its_speedups_so_far(
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize(("stop", "lines_expected"), [("WhenDecided", 1), (None, 0)])
+@pytest.mark.parametrize(
+    ("stop", "repeats", "lines_expected"), [("WhenDecided", 6, 1), ("WhenDecided", 4, 0), (None, 4, 0)]
+)
 def test_many_records_are_evaluated_between_repeats_only_to_decide(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str | None, lines_expected: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str | None, repeats: int, lines_expected: int
 ) -> None:
-    run, lines = undecided(tmp_path, stop, 4, 0), list[str]()
+    run, lines = undecided(tmp_path, stop, repeats, 0), list[str]()
     rows = sum(file.rows or 0 for manifest in run.manifests.values() for file in manifest.files)
     for most, expected in ((rows - 1, lines_expected), (rows, lines_expected + 1)):
         monkeypatch.setattr(write_results, "ROWS_OF_ESTIMATE_MAX", most)
         assert not is_decided(run, lines.append)
         assert len(lines) == expected
+
+
+@pytest.mark.runs
+def test_damaged_records_end_a_run_between_repeats_only_if_it_is_to_be_decided(tmp_path: Path) -> None:
+    lines = list[str]()
+    for stop, repeats in ((None, 4), ("WhenDecided", 4), ("WhenDecided", 6)):
+        folder = tmp_path / f"{stop}-{repeats}"
+        run = undecided(folder, stop, repeats, 0)
+        for file in folder.rglob("*.parquet"):
+            file.write_bytes(b"garbage")
+        with pytest.raises(NotDurable) if repeats == 6 else nullcontext():
+            assert not is_decided(run, lines.append)
+    assert len(lines) == 2
 
 
 @pytest.mark.runs

@@ -70,6 +70,18 @@ def test_tokens_after_a_start_that_is_not_counted_are_unknown() -> None:
         assert "UncountedStart" in why_missing(figure, rows)
 
 
+def test_a_large_first_chunk_leaves_the_first_token_but_no_time_per_token() -> None:
+    times = [ms(50), ms(80), ms(110), ms(140)]
+    one = record(
+        chunk_ns=times, chunk_tokens=None, last_token_ns=ms(140), output_tokens=40, token_conflict="LargeStart"
+    )
+    rows = rows_of(one)
+    assert latency.TTFT_MS.values(rows).tolist() == [50]
+    assert time_per_token.TPOT_MS_POOLED.value(rows) is None
+    assert "LargeStart" in why_missing(time_per_token.TPOT_MS, rows)
+    assert time_per_token.STREAM_TPS.value(rows) == pytest.approx(40 / 0.140)
+
+
 def test_time_per_token_divides_by_tokens_not_chunks() -> None:
     merged = rows_of(record(chunk_ns=[ms(50), ms(150)], chunk_tokens=[1, 10], steps=4))
     assert time_per_token.TPOT_MS.values(merged).tolist() == [10.0]

@@ -343,6 +343,12 @@ def test_retry_after_has_seconds_or_a_date(value: str, seconds: float | None) ->
     assert retry_after_s({}) is None
 
 
+@pytest.mark.parametrize("name", ["retry-after-ms", "x-ms-retry-after-ms"])
+def test_milliseconds_of_azure_count_before_retry_after(name: str) -> None:
+    assert retry_after_s({"retry-after": "10", name: "9250"}) == pytest.approx(9.25)
+    assert retry_after_s({"retry-after": "10", name: "soon"}) == pytest.approx(10)
+
+
 @pytest.mark.parametrize(
     ("asked_s", "waited_s", "most_s", "pause_s"),
     [

@@ -266,6 +266,18 @@ SHAPES: dict[str, tuple[Any, str, list[Any]]] = {
     "turns of AIPerf": ({"turns": [{"text": "Why?"}]}, "-1", [ASKED]),
     "TGI": ({"inputs": "Why?", "parameters": {"max_new_tokens": 5}}, "-1", [ASKED]),
     "genai-perf": ({"text_input": "Why?"}, "-1", [ASKED]),
+    "inputs of AIPerf": ({"session_id": "a", "payloads": [{"messages": [ASKED], "model": "m"}]}, "-1", [ASKED]),
+    "samples of lm-eval": (
+        {"doc": {"question": "Why?"}, "arguments": {"gen_args_0": {"arg_0": "Why?", "arg_1": {"until": []}}}},
+        "-1",
+        [ASKED],
+    ),
+    "samples of lm-eval with a chat template": (
+        {"doc_id": 0, "arguments": {"gen_args_0": {"arg_0": '[{"role": "user", "content": "Why?"}]'}}},
+        "-1",
+        [ASKED],
+    ),
+    "threads of OpenAssistant": ({"thread": [{"text": "Why?", "role": "prompter"}]}, "-1", [ASKED]),
     "Bedrock's batch": ({"recordId": "1", "modelInput": {"messages": [ASKED]}}, "-1", [ASKED]),
     "items of the Responses API": ({"model": "m", "input": [{"type": "message", **ASKED}]}, "-1", [ASKED]),
     "types of LangChain": (

@@ -53,9 +53,19 @@ gateway may write 0 under one name and the count under another."""
 FINISH_REASONS: dict[str, str | None] = {
     **dict.fromkeys(("", "null", "none", "not_finished")),
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"), "stop"),
-    **dict.fromkeys(("stop_token", "stop_str", "stop_string", "eos_found", "endoftext"), "stop"),
+    **dict.fromkeys(("stop_token", "stop_str", "stop_string", "eos_found", "endoftext", "repetition"), "stop"),
     **dict.fromkeys(
-        ("length", "max_tokens", "max_output_tokens", "max_length", "model_length", "token_limit"), "length"
+        (
+            "length",
+            "max_tokens",
+            "max_new_tokens",
+            "max_output_tokens",
+            "max_length",
+            "model_length",
+            "model_context_window_exceeded",
+            "token_limit",
+        ),
+        "length",
     ),
     **dict.fromkeys(("tool_calls", "tool_call", "tool_use", "function_call"), "tool_calls"),
 }
@@ -341,7 +351,7 @@ def _finish_reason(choice: dict[str, Any], words: str) -> str | None:
         return None
     sent = sent.get("type") if isinstance(sent, dict) else sent
     sent = native if isinstance(native, str) and "error" in native.lower() else sent
-    spelling = _REASON_TYPE.sub("", sent.lower(), 1) if isinstance(sent, str) else None
+    spelling = _REASON_TYPE.sub("", sent.lower().replace("-", "_"), 1) if isinstance(sent, str) else None
     if spelling in FINISH_REASONS:
         return FINISH_REASONS[spelling]
     message = f"the answer ended with finish_reason {_shown(sent)}: {truncate(words)}"
@@ -451,6 +461,8 @@ def _as_text(value: Any, depth: int = 0) -> str:
     """Return a text that is sent as a string, as an object with a text, or as a list of these."""
     if value is None or isinstance(value, str):
         return value or ""
+    if isinstance(value, int | float) and not isinstance(value, bool):  # Cloudflare's digits
+        return str(value)
     if isinstance(value, list) and depth < _MAX_TEXT_DEPTH:
         return "".join([_as_text(part, depth + 1) for part in value])
     if isinstance(value, dict) and depth < _MAX_TEXT_DEPTH:

@@ -31,6 +31,8 @@ _NO_TEXT = ("role", "content", "tool_calls", "function_call")
 """Members of a chunk without text: roles, and parts that are read."""
 UNREAD_SHARE = 0.05
 """Share of an answer's tokens that may be in chunks without text that is read."""
+FIRST_TOKENS = 8
+"""Tokens of a first chunk that make no difference to the time per token: a step's drafts."""
 MARKERS = 16
 """Tokens without text that an answer may have besides: those that mark reasoning, channels and roles."""
 
@@ -64,6 +66,8 @@ def with_checked_count(
         found.append((TokenConflict.ABOVE_MAX_TOKENS, tokens if chunks > max_tokens or not streamed else None))
     if written and not is_counted:
         found.append((TokenConflict.UNCOUNTED_START, tokens))
+    if streamed and not written and _starts_large(answer, stream):
+        found.append((TokenConflict.LARGE_START, tokens))
     if not found:
         return answer
     conflict, counted = found[0]
@@ -78,6 +82,15 @@ def with_checked_count(
         reasoning_tokens=None,
         token_conflict=conflict,
     )
+
+
+def _starts_large(answer: EngineAnswer, stream: ChatStream) -> bool:
+    """Return whether the first of several chunks, which are not counted, has many of the answer's tokens."""
+    sizes = [_byte_count(delta.text + delta.reasoning) for delta in stream.deltas if delta.text or delta.reasoning]
+    if len(sizes) < 2 or answer.tool_calls or answer.output_tokens_client is not None:
+        return False
+    tokens = answer.output_tokens or 0
+    return tokens * sizes[0] / sum(sizes) > max(FIRST_TOKENS, UNREAD_SHARE * tokens)
 
 
 def _reasoning_in_usage(stream: ChatStream) -> int:

@@ -79,6 +79,10 @@ class TokenConflict(StrEnum):
     """The first chunk is blank text (white space, characters without width) or `<think>`, and chunks are not counted: a
     template or a gateway may have written it. The count stands; TTFT, the tokens after the first chunk, and with them
     TPOT, are unknown."""
+    LARGE_START = "LargeStart"
+    """The first chunk has more than 8 tokens and 5 % of the answer, by its share of the bytes, and chunks are not
+    counted: a gateway collected them. The count and TTFT stand; the tokens after the first chunk, and with them TPOT,
+    are unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,8 @@ async def _list_of_models(
     try:
         text = await control.wait_for(MODELS_PAGE, patience_s, _is_permanent)
     except ControlError as error:
+        if optional and error.status == HTTPStatus.FORBIDDEN:  # A key may be restricted to completions.
+            return {}, url
         if isinstance(error, RouteNotFound):
             listed = (await control.documents(["/models"]))["/models"]
             if model_rows(listed):

@@ -77,6 +77,7 @@ def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
     first_tokens, listed = np.ones(len(rows)), chunk_tokens.sizes > 0
     first_tokens[listed] = np.fmax(chunk_tokens.entries[chunk_tokens.starts[listed]], 1.0)
     first_tokens[has_text(rows, "token_conflict", TokenConflict.UNCOUNTED_START)] = np.nan
+    first_tokens[has_text(rows, "token_conflict", TokenConflict.LARGE_START)] = np.inf
     timed = _timed(at, weights, first_tokens, rows)
     bursts = _arrival_groups(at, weights, apart_ns=BURST_NS).largest()
     silent_from_ns, silence_ns = _silences(at, rows)

@@ -86,7 +86,8 @@ def _stream_parts(rows: Table) -> tuple[Values, Values]:
 
 _SHORT = (
     "the answer has fewer than two tokens, its tokens were not counted, it was not streamed, half of it arrived at"
-    " once, or it begins with blank text or `<think>` and its chunks are not counted (UncountedStart)"
+    " once, or its chunks are not counted, and it begins with blank text or `<think>` (UncountedStart) or with a large"
+    " chunk (LargeStart)"
 )
 
 
@@ -95,6 +96,8 @@ def _why(rows: Table) -> str:
         return TimingFault.AT_ONCE.reason
     if not rows.known("tokens").any():
         return "tokens were not counted"
+    if "first_tokens" in rows and np.isinf(rows.array("first_tokens")).all():
+        return "the first chunks have many tokens, and chunks are not counted (LargeStart)"
     return why_no_first_token(rows) or ("" if (numbers(rows, "tokens") >= 2).any() else "no answer has two tokens")
 
 

@@ -109,9 +109,15 @@ def _figures(value: Any) -> list[Any]:
 
 def _request(row: PeerRow, index: int) -> PeerRequest:
     timings = ("info", "timings")
-    start_s = row.positive(*timings, "request_start") or row.positive("request_start_time")
+    starts = (row.positive(*timings, "request_start"), row.positive("request_start_time"), row.positive("start_time"))
+    start_s = next(filter(None, starts), None)
     first_s, last_s, end_s = (
-        row.positive(*timings, name) for name in ("first_token_iteration", "last_token_iteration", "request_end")
+        row.positive(*timings, name) or row.positive(older)
+        for name, older in (
+            ("first_token_iteration", "first_token_time"),
+            ("last_token_iteration", "last_token_time"),
+            ("request_end", "end_time"),
+        )
     )
     prompt, turn = _prompt(row.data, index), whole(inside(row.data, "info", "turn_index")) or 0
     start_ns, error = ns_of(start_s), inside(row.data, "info", "error")

@@ -27,7 +27,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.point_rows import cells_to_repeat, why_no_rounds_are_added
 from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
-from specbench_client.analysis.summary.stop_rule import decided_after, ended_repeats
+from specbench_client.analysis.summary.stop_rule import decided_after, ended_repeats, ends_a_round
 from specbench_client.analysis.summary.trends import with_divided_rounds
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.manifest import Manifest, PointProvenance
@@ -35,6 +35,7 @@ from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.summary import RunSummary
 from specbench_client.drive.options import SystemClock
 from specbench_client.drive.resume import claim_store
+from specbench_client.errors import NotDurable
 from specbench_client.report.html import render_html
 from specbench_client.report.results_csv import csv
 from specbench_client.store.retrying import STORE_PATIENCE_S, RetryingStore, RetryPolicy
@@ -95,10 +96,17 @@ def is_decided(run: Run, report: Callable[[str], None]) -> bool:
     if complete < MIN_REPEATS_TO_COMPARE or not run.plan.has_baseline:
         return False
     rows = sum(file.rows or 0 for manifest in run.manifests.values() for file in manifest.files)
-    if run.plan.stop is None and rows > ROWS_OF_ESTIMATE_MAX:
+    may_end = ends_a_round(run.plan, run.manifests)
+    if not may_end and rows > ROWS_OF_ESTIMATE_MAX:
         return False
-    judged = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records, spans=_spans(run))
-    if decided_after(run.plan, run.manifests, judged) is not None:
+    try:
+        judged = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records, spans=_spans(run))
+    except NotDurable as error:
+        if may_end:
+            raise
+        report(f"no speed-ups so far, after {complete} repeats: {error}")
+        return False
+    if may_end and decided_after(run.plan, run.manifests, judged) is not None:
         return True
     known = [(each.cell, each.cell.speedup) for each in judged if each.cell.valid and each.cell.speedup]
     so_far = [f"{cell.arm} {speedup.factor} at {cell.level.words}" for cell, speedup in known]

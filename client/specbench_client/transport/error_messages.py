@@ -74,18 +74,23 @@ def compression_error(headers: Mapping[str, str]) -> str | None:
     """Return the message for a compressed answer; None for another. The names of `headers` are in lower case."""
     # Next.js routes disable compression by `none`, and some servers name the charset here.
     for name, plain in (
-        ("Content-Encoding", ("", "identity", "none", "utf-8", "utf8")),
-        ("Transfer-Encoding", ("", "chunked", "identity")),
+        ("Content-Encoding", {"", "identity", "none", "utf-8", "utf8"}),
+        ("Transfer-Encoding", {"", "chunked", "identity"}),
     ):
         encoding = headers.get(name.lower(), "")
-        if encoding.strip().lower() not in plain:
+        if not {coding.strip() for coding in encoding.lower().split(",")} <= plain:
             message = f"the answer has {name} {truncate(encoding, 80)}, although no compression was requested"
             return f"{message}: disable compression for this route of the engine"
     return None
 
 
 _STORED = re.compile(
-    r"age: *[1-9]\d*|(?!\S*(?:kv|prefix|prompt))(?:\S*-)?cache(?:-status)?: (?:.*[\s;_])?hit\b.*", re.IGNORECASE
+    r"age: *0*[1-9]\d*"
+    r"|(?:x|cf|cf-aig|helicone|x-portkey|x-proxy|x-gateway|x-nginx|x-varnish)-cache(?:-status)?:"
+    r" (?:miss *, *|semantic )?\"?(?:tcp_)?(?:mem_|exact-|refresh)?(?:hit|stale|updating|revalidated)(?![\w.:=-]).*"
+    r"|cache-status: .*; *hit(?! *= *\?0)\b.*"
+    r"|x-(?:litellm-)?cache-hits?: (?:true|[1-9]\d*)",
+    re.IGNORECASE,
 )
 """A header of a cache that had stored the answer (RFC 9111, 5.1; RFC 9211; X-Cache), not of the engine's own cache."""
 

@@ -14,8 +14,12 @@ RETRY_AFTER_MAX_S = 60.0
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return how long the header Retry-After asks to wait; None without one. Its names are in lower case.
 
-    Rate limiters also send fractions of a second, which the standard does not have.
+    Rate limiters also send fractions of a second, which the standard does not have, and Azure milliseconds in headers
+    of their own.
     """
+    for name in ("retry-after-ms", "x-ms-retry-after-ms"):
+        if (milliseconds := headers.get(name, "").strip()).isdecimal():
+            return int(milliseconds) / 1e3
     given = headers.get("retry-after", "")
     if re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", given):
         return float(given)

@@ -49,10 +49,24 @@ NESTED = (
     "fields",
     "payload",
     "item",
+    "payloads",
+    "arguments",
+    "gen_args_0",
 )
-MESSAGES = ("messages", "conversations", "conversation", "input_messages", "input", "prompt", "chosen", "contents")
+MESSAGES = (
+    "messages",
+    "conversations",
+    "conversation",
+    "input_messages",
+    "input",
+    "prompt",
+    "chosen",
+    "contents",
+    "thread",
+    "arg_0",
+)
 TOKENS = ("token_ids", "input_ids", "prompt_token_ids", "prompt")
-TEXTS = ("instruction", "question", "query", "text", "text_input", "input", "inputs")
+TEXTS = ("instruction", "question", "query", "text", "text_input", "input", "inputs", "arg_0")
 _ADDED = ("input", "context")
 """Columns with the text that an instruction is about."""
 _PARTS = (*_ADDED, "options", "choices", "passage", "document")

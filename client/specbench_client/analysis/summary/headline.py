@@ -102,7 +102,10 @@ def _sentence(facts: HeadlineFacts, workload: str, lead: str) -> str:
     """Return the sentence about a workload, after the caveats in `lead`."""
     cells = [each.cell for each in facts.judged if each.cell.workload == workload]
     if not facts.plan.has_baseline:
-        return _fitting(lead, [""], [""], _fastest(cells))
+        ruled_out = {arm: why for arm, why in _ruled_out(facts).items() if any(cell.arm == arm for cell in cells)}
+        failed = [f"{name_some(list(facts.failures), ARMS_NAMED)} failed"] if facts.failures else [""]
+        fastest = _fastest([cell for cell in cells if cell.arm not in ruled_out])
+        return _fitting(lead, _ruled_out_clauses(ruled_out), failed, fastest)
     found = [_Comparison(*each) for each in conclusions(facts.judged) if each[0].workload == workload]
     ruled_out = {arm: why for arm, why in _ruled_out(facts).items() if any(each.cell.arm == arm for each in found)}
     usable = [each for each in found if each.cell.arm not in ruled_out]

@@ -137,7 +137,8 @@ def token_count_conflict(evidence: PointEvidence) -> CheckResults:
     """The streams of answers contradict the token counts of their usage."""
     rows = evidence.answered
     counts = text_counts(rows, "token_conflict")
-    del counts[TokenConflict.UNCOUNTED_START]  # It contradicts nothing, and the figures have the reason.
+    for conflict in (TokenConflict.UNCOUNTED_START, TokenConflict.LARGE_START):
+        del counts[conflict]  # It contradicts nothing, and the figures have the reason.
     if not counts:
         return []
     share, missing = counts.total() / len(rows), int(np.isnan(numbers(rows, "output_tokens")).sum())
