@@ -117,8 +117,10 @@ def with_user(run: SpecBenchRun) -> SpecBenchRun:
 
 
 def runs_of(file: Path) -> list[SpecBenchRun]:
-    """The run of an example, or the runs of its campaign, as stored by the API server."""
+    """The run of an example, or the runs of its campaign, as stored by the API server: a local one gets a bucket."""
     resource = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if resource["kind"] == "SpecBenchRun":
+        resource["spec"].setdefault("results", {"s3": {"bucket": "results", "prefix": "local"}})
     resource["metadata"] |= {"namespace": "bench", "uid": UID}
     if resource["kind"] == "SpecBenchRun":
         return [parse_run(resource)]
