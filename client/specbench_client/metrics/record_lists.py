@@ -51,7 +51,7 @@ def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
     - `timed_tokens`: the answer's tokens up to its last text, which is its last token: those of later chunks (an
       end-of-sequence token) are in no time. Where chunks are not counted, all tokens.
     - `first_tokens`: those of them in the first chunk, at least 1; 1 where chunks are not counted, and missing
-      where it is then unknown whether the first one has a token.
+      where it is then unknown whether the first one has a token; infinite where it has many, and how many is unknown.
     - `timed_steps`: the steps of `timed_tokens` after the first chunk.
     - `tokens_of_chunks`: tally of the tokens per chunk.
     - `coalesced`: tally of the tokens that arrived at one time, counted once per chunk that arrived with a later one.

@@ -102,12 +102,12 @@ def _sentence(facts: HeadlineFacts, workload: str, lead: str) -> str:
     """Return the sentence about a workload, after the caveats in `lead`."""
     cells = [each.cell for each in facts.judged if each.cell.workload == workload]
     if not facts.plan.has_baseline:
-        ruled_out = {arm: why for arm, why in _ruled_out(facts).items() if any(cell.arm == arm for cell in cells)}
+        ruled_out = _ruled_out(facts, cells)
         failed = [f"{name_some(list(facts.failures), ARMS_NAMED)} failed"] if facts.failures else [""]
         fastest = _fastest([cell for cell in cells if cell.arm not in ruled_out])
         return _fitting(lead, _ruled_out_clauses(ruled_out), failed, fastest)
     found = [_Comparison(*each) for each in conclusions(facts.judged) if each[0].workload == workload]
-    ruled_out = {arm: why for arm, why in _ruled_out(facts).items() if any(each.cell.arm == arm for each in found)}
+    ruled_out = _ruled_out(facts, [each.cell for each in found])
     usable = [each for each in found if each.cell.arm not in ruled_out]
     unknown = _unknown(facts, workload, usable)
     winners = _winners(usable, facts.choices)
@@ -136,13 +136,15 @@ def _fitting(lead: str, ruled_out: Sequence[str], unknown: Sequence[str], answer
     return text
 
 
-def _ruled_out(facts: HeadlineFacts) -> dict[str, str]:
-    """Return the arms that are never the one to use, with the reasons."""
-    return {
+def _ruled_out(facts: HeadlineFacts, cells: Sequence[Cell]) -> dict[str, str]:
+    """Return the arms of these cells that are never the one to use, with the reasons."""
+    reasons = {
         **{arm: ", ".join(checks) for arm, checks in faults_by_arm(facts.findings).items()},
         **dict.fromkeys(worse_arms(each.cell for each in facts.judged), "worse answers"),
         **dict.fromkeys(lossy_arms(facts.plan), "lossy verification"),
     }
+    arms = {cell.arm for cell in cells}
+    return {arm: why for arm, why in reasons.items() if arm in arms}
 
 
 def _ruled_out_clauses(reasons: Mapping[str, str]) -> list[str]:
