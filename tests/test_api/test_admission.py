@@ -80,6 +80,7 @@ MUTABLE: list[dict[str, Any]] = [
     {"spec.activeDeadlineSeconds": 600},
     {"spec.startupDeadlineSeconds": 60},
     {"spec.reportDeadlineSeconds": 60},
+    {"spec.retries": 3},
     {"spec.ttlSecondsAfterFinished": 0},
     {"metadata.labels": {"team": "a"}},
     {"spec.gate": {"baselineRef": {"run": "main"}}},

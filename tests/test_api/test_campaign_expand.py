@@ -289,6 +289,7 @@ def test_the_name_of_a_pinned_run_stays_the_same() -> None:
         {"spec.activeDeadlineSeconds": 600},
         {"spec.startupDeadlineSeconds": 60},
         {"spec.reportDeadlineSeconds": 60},
+        {"spec.retries": 3},
         {"spec.ttlSecondsAfterFinished": 0},
         {"spec.results.s3": {"bucket": "elsewhere", "prefix": "p"}},
         {"spec.placement": {"tolerations": [{"operator": "Exists"}], "priorityClassName": "low"}},

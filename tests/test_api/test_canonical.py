@@ -111,6 +111,7 @@ def test_a_canonical_point_contains_exactly_the_specified_fields() -> None:
         {"spec.activeDeadlineSeconds": 60},
         {"spec.startupDeadlineSeconds": 60},
         {"spec.reportDeadlineSeconds": 60},
+        {"spec.retries": 3},
         {"spec.ttlSecondsAfterFinished": 0},
         {"spec.slo": {"ttftMs": 500, "tpotMs": 35}},
         {"spec.placement.tolerations": [{"key": "gpu", "operator": "Exists"}]},

@@ -25,7 +25,12 @@ HASHES = st.text("0123456789abcdef", min_size=64, max_size=64)
 def test_every_child_of_every_run_has_a_valid_kubernetes_name(run: str, group: int, attempt: int) -> None:
     """Kubernetes limits Service names, label values and pod host names to 63 characters."""
     assert len(run) <= NAME_MAX
-    for name in (engine_name(run, group, attempt), client_name(run, group, attempt), report_name(run), plan_name(run)):
+    for name in (
+        engine_name(run, group, attempt),
+        client_name(run, group, attempt),
+        report_name(run),
+        plan_name(run, attempt),
+    ):
         assert len(name) <= 63
         assert DNS_LABEL.fullmatch(name)
 
@@ -33,7 +38,7 @@ def test_every_child_of_every_run_has_a_valid_kubernetes_name(run: str, group: i
 def test_names_contain_run_group_and_attempt() -> None:
     assert engine_name("demo", 2, 1) == "demo-g2-1"
     assert client_name("demo", 2, 1) == "demo-g2-1-client"
-    assert (report_name("demo"), plan_name("demo")) == ("demo-report", "demo-plan")
+    assert (report_name("demo"), plan_name("demo"), plan_name("demo", 2)) == ("demo-report", "demo-plan", "demo-plan-2")
 
 
 @given(HASHES)

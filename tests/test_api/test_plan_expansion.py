@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise, product
+from itertools import pairwise, product, takewhile
 from typing import Any
 
 import pytest
@@ -12,14 +12,24 @@ from hypothesis import strategies as st
 
 from generators.structural_schema import structural
 from specbench_api.errors import InvalidSpec
-from specbench_api.plan.canonical import differing_fields
+from specbench_api.plan import expansion
+from specbench_api.plan.canonical import differing_fields, extends
 from specbench_api.plan.estimate import PlanEstimate, estimate
-from specbench_api.plan.expansion import arms_of, expand, launch_order, lay_out, restore, with_another_round
+from specbench_api.plan.expansion import (
+    arms_of,
+    expand,
+    launch_order,
+    lay_out,
+    restore,
+    with_another_round,
+    with_requested_round,
+    without_added_rounds,
+)
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import CELLS_MAX, GROUPS_MAX
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import PromptCache
-from specbench_api.spec.load import Level
+from specbench_api.spec.load import ArmOrder, Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import SpecBenchRun
@@ -508,12 +518,73 @@ def test_a_restored_run_has_the_same_plan(edits: dict[str, Any]) -> None:
     assert again.spec.results.s3 == BUCKET
 
 
-def test_a_run_with_rounds_that_were_measured_again_is_not_restored() -> None:
-    """Neither operator nor client would continue it: the plan of a resource has no such rounds."""
-    plan = planned({"spec.load": {"concurrency": [1, 2], "repeats": 4}})
-    point = plan.points[0]
-    with pytest.raises(InvalidSpec, match=r"measured again \(--retries\)"):
-        restore(with_another_round(plan, {(point.workload, point.level)}), BUCKET)
+ROUNDS = {"spec.load": {"concurrency": [1, 2], "repeats": 3}}
+
+
+def test_a_restored_run_may_have_the_rounds_that_were_added() -> None:
+    plan = planned(ROUNDS)
+    cells = {(point.workload, point.level) for point in plan.points}
+    for added in range(4):
+        assert plan.added_rounds == added
+        restored = restore(plan, BUCKET)
+        assert restored.spec.retries == max(added, 1)
+        assert expand(with_uid(restored)) == without_added_rounds(plan) == planned(ROUNDS)
+        plan = with_another_round(plan, cells)
+
+
+def with_uid(run: SpecBenchRun) -> SpecBenchRun:
+    return parse_run({**run.to_dict(), "metadata": {"name": run.metadata.name, "namespace": "default", "uid": UID}})
+
+
+Cells = list[tuple[str, Level]]
+REQUESTS = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from(["chat", "other", "x"]), st.sampled_from([Level(concurrency=n) for n in (1, 2, 3)])),
+        max_size=4,
+    ),
+    max_size=4,
+)
+"""Rounds as anybody may request them: at loads of the plan, or at others."""
+
+
+@given(rounds=REQUESTS, retries=st.integers(0, 3), repeats=st.integers(1, 4), order=st.sampled_from(list(ArmOrder)[:2]))
+def test_at_most_the_requested_rounds_of_the_plan_and_as_many_as_allowed_are_added(
+    rounds: list[Cells], retries: int, repeats: int, order: ArmOrder
+) -> None:
+    first = planned({"spec.load": {"concurrency": [1, 2], "repeats": repeats, "order": order}})
+    plan = first
+    requested = [
+        sorted({cell for cell in cells if cell[0] == "chat" and cell[1] in first.load.levels}, key=str)
+        for cells in rounds
+    ]
+    while (grown := with_requested_round(plan, rounds, retries)) is not None:
+        assert extends(grown, plan)
+        assert grown.groups[: len(plan.groups)] == plan.groups
+        added = grown.points[len(plan.points) :]
+        for cell in requested[plan.added_rounds]:
+            arms = [point.arm for point in added if (point.workload, point.level) == cell]
+            assert arms == [*(arm.name for arm in plan.arms), *(arm.name for arm in reversed(plan.arms))]
+        assert len(added) == 2 * len(plan.arms) * len(requested[plan.added_rounds])
+        plan = grown
+    allowed = min(len(rounds), retries) if order is ArmOrder.INTERLEAVED else 0
+    assert plan.added_rounds == len(list(takewhile(bool, requested[:allowed])))
+    assert [sorted(cells, key=str) for cells in plan.loads_measured_again] == requested[: plan.added_rounds]
+    assert without_added_rounds(plan) == first
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_no_round_is_added_beyond_the_sizes_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(ROUNDS)
+    rounds = [[(point.workload, point.level) for point in plan.points]]
+    grown = with_requested_round(plan, rounds, 1)
+    assert grown is not None
+    sizes = {"POINTS_MAX": len(grown.points), "GROUPS_MAX": len(grown.groups), "REPEATS_MAX": grown.load.repeats}
+    for name, size in sizes.items():
+        monkeypatch.setattr(expansion, name, size)
+        assert with_requested_round(plan, rounds, 1) == grown
+        monkeypatch.setattr(expansion, name, size - 1)
+        assert with_requested_round(plan, rounds, 1) is None
+        monkeypatch.undo()
 
 
 def test_a_plan_that_this_version_would_not_produce_is_rejected() -> None:

@@ -164,6 +164,10 @@ def test_unreadable_or_unwritable_report_is_explained(copy: Path, capsys: pytest
         (["--until-sure"], "BadInput"),
         (["--retry-invalid", "--new"], "BadInput"),
         (["--retry-invalid"], "NothingToRetry"),
+        (["--retry-invalid", "--set", "spec.retries=0"], "BadInput"),
+        (["--retry-invalid", "--set", "spec.retries=0", "--retries", "1"], "NothingToRetry"),
+        (["--retry-invalid", "--retries", "0"], "BadInput"),
+        (["--set", "spec.retries=-1"], "InvalidSpec"),
     ],
 )
 def test_bad_input_starts_and_stores_nothing(

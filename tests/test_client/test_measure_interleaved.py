@@ -17,6 +17,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from specbench_api.outcome.layout import STATUS
+from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import EngineGroup, Plan, Point
 from specbench_api.spec.engine import PromptCache
@@ -840,12 +842,39 @@ def test_a_finished_run_without_a_round_to_replace_says_why(
 ) -> None:
     run = retried.run(retries=0)
     conclude(run.plan, run.store)
-    options = RunOptions(retried.folder, 1.0, str(retried.folder), "table", retries=2, retry_invalid=True)
+    options = RunOptions(retried.folder, str(retried.folder), "table", retries=2, retry_invalid=True)
     outcome = execute_run(retried.plan, options)
     assert outcome.run.plan == run.plan
     printed = capsys.readouterr().err
     assert (why_no_rounds_are_added(run.plan) or "lacks a round") in printed
     assert "--new instead of --retry-invalid" in printed
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("world", "turns", "rounds"),
+    [(4, [0], [1, 1]), (4, [0, 4], [1, 2, 2]), (4, [], [0]), (2, [0], [0])],
+    indirect=["world"],
+)
+def test_the_status_document_requests_the_round_that_a_run_lacks(
+    retried: Retried, turns: list[int], rounds: list[int]
+) -> None:
+    """Also those that it has, so that a lost plan is found again. With each allowed retry, one more is measured."""
+    retried.corruptions = busy_at(*(("eagle3", turn) for turn in turns))
+    (cell,) = {(point.workload, point.level) for point in retried.plan.points}
+    for retries, expected in enumerate(rounds):
+        run = retried.run(retries=retries)
+        conclude(run.plan, run.store)
+        document = StatusDocument.from_untrusted_json(run.store.get(STATUS) or b"")
+        assert document.rounds == [[cell]] * expected
+        assert run.plan.loads_measured_again == document.rounds[:retries]
+
+
+@pytest.mark.parametrize(("field", "flag", "retries"), [(1, None, 1), (3, None, 3), (3, 2, 2), (3, 0, 0), (0, 2, 2)])
+def test_a_flag_overrides_the_retries_of_a_spec(field: int, flag: int | None, retries: int) -> None:
+    spec = run_of({"spec.retries": field, "spec.startupDeadlineSeconds": 60, "spec.slo": {"e2eMs": 5}}).spec
+    options = RunOptions(Path(), "results", "table", retries=flag).for_spec(spec)
+    assert (options.retries, options.startup_deadline_s, options.slo) == (retries, 60, spec.slo)
 
 
 @pytest.mark.runs

@@ -225,7 +225,6 @@ def planned_measurement(options: Mapping[str, Any]) -> tuple[Plan, RunOptions]:
     chosen = choose_what_is_open(wanted, headers)
     return chosen.plan, RunOptions(
         base_dir=Path.cwd(),
-        startup_deadline_s=0.0,  # no engine is started
         results=options["results"],
         output=options["output"],
         client=ClientOptions(options["keep_text"], headers, options["workers"]),
@@ -233,9 +232,8 @@ def planned_measurement(options: Mapping[str, Any]) -> tuple[Plan, RunOptions]:
         retries=options["retries"],
         retry_invalid=options["retry_invalid"],
         reuse_finished=False,
-        slo=chosen.run.spec.slo,
         statistics=options["percentiles"],
-    )
+    ).for_spec(chosen.run.spec)
 
 
 def _check_workers(workers: int | None, cores: int) -> None:

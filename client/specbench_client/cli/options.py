@@ -25,7 +25,7 @@ from specbench_api.spec.parsing import (
     too_large,
     yaml_documents,
 )
-from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_api.spec.slo import TERMINAL_STATISTICS, Slo
 from specbench_client.cli.value_types import (
@@ -59,10 +59,9 @@ SET = click.option(
 RETRIES = click.option(
     "--retries",
     type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
     metavar="N",
-    help="If the client or other traffic spoils an interleaved repeat, measure two more, at most N times.",
+    help="If the client or other traffic spoils an interleaved repeat, measure two more, at most N times."
+    f"  [default: spec.retries, or {RunSpec.model_fields['retries'].default}]",
 )
 RETRY_INVALID = click.option("--retry-invalid", is_flag=True, help="Apply --retries to a finished run.")
 NEW = click.option("--new", is_flag=True, help="Measure again, as a new run; the earlier run is kept.")

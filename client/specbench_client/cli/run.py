@@ -48,7 +48,7 @@ def run(
     results: str,
     *,
     new: bool,
-    retries: int,
+    retries: int | None,
     retry_invalid: bool,
     keep_text: bool,
     until_sure: bool,
@@ -87,22 +87,19 @@ def run(
     )
     from specbench_client.drive.options import ClientOptions  # noqa: PLC0415
 
-    spec = resource.spec.template.spec if isinstance(resource, SpecBenchCampaign) else resource.spec
     options = RunOptions(
         base_dir,
-        spec.startup_deadline_seconds,
         results,
         output,
         client=ClientOptions(keep_text, api_key_header() if any(each.engine.is_external for each in plans) else {}),
         new=new,
         retries=retries,
         retry_invalid=retry_invalid,
-        slo=spec.slo,
     )
     return (
         measure_campaign(resource, planned.runs, options)
         if isinstance(resource, SpecBenchCampaign)
-        else run_and_print(plan, options)
+        else run_and_print(plan, options.for_spec(resource.spec))
     )
 
 

@@ -23,6 +23,7 @@ from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import REPORT
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
+from specbench_api.spec.run import RunSpec
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.point_rows import why_no_rounds_are_added
 from specbench_client.cli.interruption import run_until_interrupted
@@ -55,7 +56,6 @@ class RunOptions:
     """The options of the command line. `base_dir`: relative paths of the spec are relative to it."""
 
     base_dir: Path
-    startup_deadline_s: float
     results: str
     output: str
     client: ClientOptions = field(default_factory=ClientOptions)
@@ -63,14 +63,20 @@ class RunOptions:
     """Whether to start a new run instead of continuing the stored one."""
     reuse_finished: bool = True
     """Whether a complete run is shown again. False for an endpoint, which may serve something else by now."""
-    retries: int = 0
-    """How many rounds of an interleaved run may be measured again."""
+    retries: int | None = None
+    """How many rounds of an interleaved run may be measured again; None: as the run's spec says, and 0 without one."""
     retry_invalid: bool = False
     """Whether to measure the invalid rounds of a complete run again."""
+    startup_deadline_s: float = 0.0
     slo: Slo | None = None
     """The latency limits of goodput."""
     statistics: Sequence[str] | None = None
     """Statistics of latencies in the table, such as `p90`; None: the usual ones."""
+
+    def for_spec(self, spec: RunSpec) -> RunOptions:
+        """Return the options with what the spec of a run sets, unless a flag does."""
+        retries = spec.retries if self.retries is None else self.retries
+        return replace(self, startup_deadline_s=spec.startup_deadline_seconds, slo=spec.slo, retries=retries)
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,7 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
     Raises BadInput before anything starts; NotDurable, Interrupted.
     """
     if options.retry_invalid and (options.new or not options.retries):
-        other = "--new" if options.new else "--retries 0"
+        other = "--new" if options.new else "--retries 0 (or spec.retries: 0)"
         raise BadInput(f"--retry-invalid continues a finished run, and {other} does not: leave out one of them")
     results = open_store(options.results)
     with exclusive_run(results, plan, process_label()):
@@ -152,7 +158,7 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
             check_s3_server(results)
         with _stating_what_is_kept(run, options):
             added = run.plan.added_rounds
-            retries = options.retries + (added if is_retried else 0)
+            retries = (options.retries or 0) + (added if is_retried else 0)
             failed = _measure(run, options, retries) if measures else {}
             if is_retried and run.plan.added_rounds == added:
                 why = why_no_rounds_are_added(run.plan) or "no comparison lacks a round for reasons outside its servers"
@@ -302,11 +308,8 @@ def _require_valid_inputs(runs: Sequence[PlannedRun], options: RunOptions) -> No
 
 
 def _run_result(run: PlannedRun, options: RunOptions) -> CampaignRunResult:
-    spec = run.run.spec
     try:
-        outcome = execute_run(
-            run.plan, replace(options, startup_deadline_s=spec.startup_deadline_seconds, slo=spec.slo)
-        )
+        outcome = execute_run(run.plan, options.for_spec(run.run.spec))
     except (BadInput, NotDurable) as error:
         echo(f"error: {run.name}: {error.reason}: {error}", err=True)
         return CampaignRunResult(run, error.exit, error=f"{error.reason}: {error}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from specbench_api.outcome.status_document import (
     ARM_AT_FAULT,
@@ -15,6 +15,7 @@ from specbench_api.outcome.status_document import (
 )
 from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.load import Level
 from specbench_api.spec.slo import PERCENTILES
 from specbench_api.spec.status import TEXT_MAX, ArmResult, Interval, Percentiles
 from specbench_client.documents.figure import Figure, StatusFigure
@@ -25,8 +26,11 @@ from specbench_client.report.text.results_table import speedup_text
 FINDINGS_MAX = 32
 
 
-def status_document(summary: RunSummary, plan: Plan) -> StatusDocument:
-    """Return status.json of a run."""
+def status_document(
+    summary: RunSummary, plan: Plan, lacking: Collection[tuple[str, Level]] = frozenset()
+) -> StatusDocument:
+    """Return status.json of a run. `lacking`: the workloads and levels of which another round may replace one."""
+    next_round = [sorted(lacking, key=lambda cell: (cell[0], cell[1].order))] if lacking else []
     rows = [_arm_row(cell) for cell in summary.cells]
     kept = _fitting(rows)
     reason, message = _trust(summary)
@@ -40,6 +44,7 @@ def status_document(summary: RunSummary, plan: Plan) -> StatusDocument:
         arms_omitted=len(rows) - len(kept),
         best=best_speedup_text(summary),
         recommendation=clip(summary.recommendation.sentence, TEXT_MAX) if summary.recommendation else "",
+        rounds=[*plan.loads_measured_again, *next_round],
         trust="Trustworthy" if summary.trustworthy else "Untrustworthy",
         headline=clip(summary.headline, SENTENCE_BYTES),
         trust_reason=reason,

@@ -24,6 +24,7 @@ from specbench_api.outcome.layout import PROVENANCE, REPORT, STATUS, SUMMARY
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.plan.expansion import with_another_round
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.point_rows import cells_to_repeat, why_no_rounds_are_added
 from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
@@ -119,12 +120,16 @@ def with_retries(run: Run) -> Plan | None:
 
     Raises NotDurable.
     """
-    if why_no_rounds_are_added(run.plan):
-        return None
-    run = run.reopened()
-    points = with_divided_rounds(run.plan, list(run.point_summaries.values()), _spans(run))
-    cells = cells_to_repeat(run.plan, points)
+    cells = _lacking_a_round(run.reopened())
     return with_another_round(run.plan, cells) if cells else None
+
+
+def _lacking_a_round(run: Run) -> set[tuple[str, Level]]:
+    """Return the workloads and levels of which another round may replace an invalid one."""
+    if why_no_rounds_are_added(run.plan):
+        return set()
+    points = with_divided_rounds(run.plan, list(run.point_summaries.values()), _spans(run))
+    return cells_to_repeat(run.plan, points)
 
 
 def _spans(run: Run) -> dict[str, tuple[datetime, datetime]]:
@@ -181,7 +186,7 @@ def _build_report(
         TABLE: csv(summary),
         REPORT: render_html(plan, summary),
         SUMMARY: summary.to_json(),
-        STATUS: status_document(summary, plan).to_json(),
+        STATUS: status_document(summary, plan, _lacking_a_round(run)).to_json(),
     }
     return _Report(summary, len(run.manifests), files)
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from specbench_api.outcome.layout import StorageName
+from specbench_api.spec.load import REPEATS_MAX, Level
 from specbench_api.spec.status import ArmResult, Count, MeasuredResults
 
 ARMS_BYTES = 60_000
@@ -45,6 +46,8 @@ def _require_small(rows: list[ArmResult]) -> list[ArmResult]:
     return rows
 
 
+Round = Annotated[list[tuple[StorageName, Level]], Field(max_length=256)]
+"""The workloads and load levels at which a round is measured."""
 Sentence = Annotated[str, Field(max_length=SENTENCE_BYTES)]
 
 
@@ -65,6 +68,9 @@ class StatusDocument(MeasuredResults):
     """Number of these points that a check invalidated."""
     arms: Annotated[list[ArmResult], Field(max_length=1024), AfterValidator(_require_small)]
     """As many rows as fit, see `armsOmitted`."""
+    rounds: Annotated[list[Round], Field(max_length=REPEATS_MAX)] = []
+    """The rounds beyond the planned repeats: those that were added, and one more if the run lacks one because something
+    outside of the servers spoiled another."""
     trust: Literal["Trustworthy", "Untrustworthy"]
     """Whether no check found a reason to doubt."""
     headline: Sentence

@@ -26,7 +26,7 @@ HARDWARE = ("gpus", "gpuResourceName", "nodeSelector")
 LATER_HARDWARE = ("resourceClaimTemplateName", "claimedGpus", "runtimeClassName", "nodes", "template")
 """More such fields, which are part of a point only if they are set: their defaults must not change hashes."""
 NOT_MEASURED = (
-    "suspend", "gate", "slo", "activeDeadlineSeconds", "startupDeadlineSeconds", "reportDeadlineSeconds",
+    "suspend", "gate", "slo", "retries", "activeDeadlineSeconds", "startupDeadlineSeconds", "reportDeadlineSeconds",
     "ttlSecondsAfterFinished", "results", "placement",
 )  # fmt: skip
 """Fields of a run's spec that do not affect what is measured. Of placement, HARDWARE counts."""

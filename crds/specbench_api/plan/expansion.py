@@ -8,7 +8,7 @@ be restarted to empty the prompt cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -21,6 +21,8 @@ from specbench_api.launch.registry import LAUNCHERS, equalized
 from specbench_api.plan.canonical import point_hash
 from specbench_api.plan.plan import REPEATS_OF_ROUND, Arm, EngineGroup, Plan, Point
 from specbench_api.plan.validation import (
+    GROUPS_MAX,
+    POINTS_MAX,
     engine_problems,
     launch_request,
     launches_each_point,
@@ -29,7 +31,7 @@ from specbench_api.plan.validation import (
     too_long,
 )
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.load import ArmOrder, Level
+from specbench_api.spec.load import REPEATS_MAX, ArmOrder, Level
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.results import S3, Results
 from specbench_api.spec.run import Metadata, RunSpec, SpecBenchRun, default_cache_policy
@@ -109,11 +111,15 @@ def _raise_if_any(problems: list[Problem]) -> None:
 
 
 def _groups(spec: RunSpec, arms: list[Arm]) -> list[EngineGroup]:
-    passes = [(arm, repeat) for repeat in range(spec.load.repeats) for arm in _in_order(spec, arms, repeat)]
+    passes = _passes(spec, arms, range(spec.load.repeats))
     if spec.load.order is not ArmOrder.INTERLEAVED:
         passes.sort(key=lambda each: arms.index(each[0]))
     measured = [(arm.name, _points(spec, arm, repeat)) for arm, repeat in passes]
     return _numbered(_launches(spec, measured))
+
+
+def _passes(spec: RunSpec, arms: list[Arm], repeats: Iterable[int]) -> list[tuple[Arm, int]]:
+    return [(arm, repeat) for repeat in repeats for arm in _in_order(spec, arms, repeat)]
 
 
 def _launches(spec: RunSpec, passes: list[tuple[str, list[Point]]]) -> Iterator[tuple[str, list[Point]]]:
@@ -153,23 +159,20 @@ def restore(plan: Plan, s3: S3) -> SpecBenchRun:
     """Return the run of a plan, set to adopt the plan's results in `s3`.
 
     A plan does not contain deadlines, suspend and similar fields, so they have their defaults. Raises InvalidSpec if
-    this version would expand the run into a different plan, because its points would then not be found, and for a run
-    with rounds that were measured again, which a cluster does not do.
+    this version would expand the run into a different plan, because its points would then not be found.
     """
-    if plan.planned_repeats is not None:
-        message = "rounds of this run were measured again (--retries), which a cluster cannot continue"
-        remedy = "continue it with the command that measured it, on a machine that reads these results"
-        raise InvalidSpec([Problem("plan.json", message, remedy)])
+    own = without_added_rounds(plan)
     try:
-        run = _run_of(plan, s3)
+        run = _run_of(own, s3)
     except ValidationError as error:
         problems = [replace(problem, path=f"plan.json: {problem.path}") for problem in problems_in(error, SpecBenchRun)]
         raise InvalidSpec(problems) from error
-    if expand(run) != plan:
+    if expand(run) != own:
         message = "this version of specbench would plan the run differently and measure everything again"
         remedy = "use the version that measured it, which every point's manifest.json contains"
         raise InvalidSpec([Problem("plan.json", message, remedy)])
-    return run
+    retries = max(run.spec.retries, plan.added_rounds)
+    return run.model_copy(update={"spec": run.spec.model_copy(update={"retries": retries})})
 
 
 def _run_of(plan: Plan, s3: S3) -> SpecBenchRun:
@@ -193,17 +196,36 @@ def _run_of(plan: Plan, s3: S3) -> SpecBenchRun:
 
 
 def with_another_round(plan: Plan, cells: Collection[tuple[str, Level]]) -> Plan:
-    """Return the plan with two more repeats of all arms at some workloads and levels."""
+    """Return the plan with two more repeats of all arms at some workloads and levels, in groups of their own."""
     first = plan.load.repeats + plan.load.repeats % REPEATS_OF_ROUND
     load = plan.load.model_copy(update={"repeats": first + REPEATS_OF_ROUND})
     spec = _run_of(plan, S3(bucket="not-used-here")).spec.model_copy(update={"load": load})
-    known = {point.hash for point in plan.points}
-
-    def is_measured(point: Point) -> bool:
-        return point.hash in known or (point.repeat >= first and (point.workload, point.level) in cells)
-
-    groups = _only(is_measured, _groups(spec, plan.arms))
+    passes = [
+        (arm.name, [point for point in _points(spec, arm, repeat) if (point.workload, point.level) in cells])
+        for arm, repeat in _passes(spec, plan.arms, range(first, load.repeats))
+    ]
+    before = [(group.arm, group.points) for group in plan.groups]
+    groups = _numbered([*before, *_launches(spec, passes)])
     return plan.model_copy(update={"load": load, "groups": groups, "planned_repeats": plan.own_repeats})
+
+
+def with_requested_round(plan: Plan, rounds: Sequence[Collection[tuple[str, Level]]], retries: int) -> Plan | None:
+    """Return the plan with the first of these rounds that it lacks; None if there is none, or it may not be added.
+
+    Anybody who may write to a bucket may have requested them: only loads of the plan are measured, only in turns, and
+    at most as many rounds as `retries`.
+    """
+    added = plan.added_rounds
+    if added >= min(len(rounds), retries) or plan.load.order is not ArmOrder.INTERLEAVED:
+        return None
+    cells = {(point.workload, point.level) for point in plan.points}.intersection(rounds[added])
+    try:
+        grown = with_another_round(plan, cells)
+    except ValidationError:  # an earlier version made the plan, and this one would reject its run
+        return None
+    sizes = ((len(grown.points), POINTS_MAX), (len(grown.groups), GROUPS_MAX), (grown.load.repeats, REPEATS_MAX))
+    fits = all(size <= most for size, most in sizes) and not too_long([grown.to_json()])
+    return grown if cells and fits else None
 
 
 def without_added_rounds(plan: Plan) -> Plan:

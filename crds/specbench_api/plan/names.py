@@ -50,9 +50,9 @@ def gate_name(run: str, gate_digest: str) -> str:
     return f"{run}-gate-{gate_digest[:8]}"
 
 
-def plan_name(run: str) -> str:
-    """Return the name of the ConfigMap with the plan."""
-    return f"{run}-plan"
+def plan_name(run: str, added_rounds: int = 0) -> str:
+    """Return the name of the ConfigMap with the plan, of which there is one more for each round that was added."""
+    return f"{run}-plan{f'-{added_rounds}' if added_rounds else ''}"
 
 
 def engines_policy_name(run: str) -> str:

@@ -127,6 +127,15 @@ class Plan(ApiModel):
         return 0 if self.planned_repeats is None else (self.load.repeats - self.planned_repeats) // REPEATS_OF_ROUND
 
     @property
+    def loads_measured_again(self) -> list[list[tuple[str, Level]]]:
+        """The workloads and levels of each round that was added, in order."""
+        found: dict[int, dict[tuple[str, Level], None]] = {}
+        for point in self.points:
+            if point.repeat >= self.own_repeats:
+                found.setdefault(point.repeat // REPEATS_OF_ROUND, {})[point.workload, point.level] = None
+        return [list(found[number]) for number in sorted(found)]
+
+    @property
     def own_repeats(self) -> int:
         """Number of repeats without those that were added because others are invalid."""
         return self.load.repeats if self.planned_repeats is None else self.planned_repeats

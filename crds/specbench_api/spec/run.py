@@ -11,7 +11,7 @@ from specbench_api.api_model import ApiModel, KeyedBy, RuledModel, ValidationRul
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine, PromptCache
 from specbench_api.spec.gate import Gate
-from specbench_api.spec.load import Load
+from specbench_api.spec.load import REPEATS_MAX, Load
 from specbench_api.spec.model import Target
 from specbench_api.spec.patterns import DNS_LABEL
 from specbench_api.spec.placement import Placement
@@ -37,7 +37,7 @@ NOTHING_CHANGES = ValidationRule(
     " && has(self.promptCache) == has(oldSelf.promptCache)"
     " && (!has(self.promptCache) || self.promptCache == oldSelf.promptCache)",
     "what is measured cannot be changed in an existing run: create a new SpecBenchRun"
-    " (only suspend, gate, slo, the deadlines and ttlSecondsAfterFinished may change)",
+    " (only suspend, gate, slo, retries, the deadlines and ttlSecondsAfterFinished may change)",
 )
 DRAFTERS_OF_ENDPOINTS = ValidationRule(
     "self.engine.kind != 'external' || size(self.drafters) == 0",
@@ -107,6 +107,10 @@ class RunSpec(RuledModel):
     slo: Slo | None = None
     """Latency targets of a request. They are not part of what is measured and may be changed at any time. Without it:
     no goodput and no SLO attainment."""
+    retries: Annotated[int, Field(ge=0, le=REPEATS_MAX)] = 1
+    """How many times two repeats (a round) may be added, at the loads where the client or other traffic has spoiled
+    one: with order Interleaved, and at least 3 repeats. It is not part of what is measured, and may be changed until
+    the run has finished; for a finished one see docs/how-to/untrustworthy-run.md. 0: none."""
     suspend: bool = False
     """true: stop, release the GPUs and keep finished points. false: continue."""
     active_deadline_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = 14_400

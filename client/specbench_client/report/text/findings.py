@@ -30,6 +30,10 @@ FOLLOWS = (baseline_invalid.name,)
 _KEPT = "Stored points are reused. To measure again,"
 AGAIN_HERE = f"{_KEPT} repeat the same `specbench run` command with `--new`."
 AGAIN_ON_A_CLUSTER = f"{_KEPT} create the SpecBenchRun under another name, or delete it and create it again."
+AGAIN_WITH_RETRIES = (
+    "Delete the SpecBenchRun and create it again with `results.adopt: {}` and `retries: {}`, which measures only the"
+    " repeats again that this spoiled."
+)
 AGAIN_ELSEWHERE = "To measure again, repeat the benchmark that wrote the files, and import all of them."
 AGAIN_AT_AN_ENDPOINT = "To measure again, repeat the same `specbench measure` command; earlier results are kept."
 
@@ -75,8 +79,10 @@ def measure_again(plan: Plan) -> str:
 
 def _retry(plan: Plan) -> str:
     """How to measure only the repeats again that something outside of the servers spoiled, if this run can do so."""
-    if not uid_created_ms(plan.uid) or plan.engine.is_imported or why_no_rounds_are_added(plan):
+    if plan.engine.is_imported or why_no_rounds_are_added(plan):
         return measure_again(plan)
+    if not uid_created_ms(plan.uid):
+        return AGAIN_WITH_RETRIES.format(plan.uid, plan.added_rounds + 1)
     return "Repeat the same command with `--retry-invalid`, which measures only the repeats again that this spoiled."
 
 
