@@ -85,13 +85,21 @@ def test_changing_what_the_template_measures_replaces_the_runs(started: Campaign
 
 
 @pytest.mark.parametrize(
-    "field",
-    ["activeDeadlineSeconds", "startupDeadlineSeconds", "reportDeadlineSeconds", "ttlSecondsAfterFinished"],
+    ("field", "value"),
+    [
+        ("activeDeadlineSeconds", 4321),
+        ("startupDeadlineSeconds", 4321),
+        ("reportDeadlineSeconds", 4321),
+        ("ttlSecondsAfterFinished", 4321),
+        ("retries", 4),
+    ],
 )
-def test_deadline_edits_are_propagated_to_existing_runs(started: CampaignWorld, field: str) -> None:
+def test_edits_of_deadlines_and_retries_are_propagated_to_existing_runs(
+    started: CampaignWorld, field: str, value: int
+) -> None:
     uids = [run["metadata"]["uid"] for run in started.runs.values()]
-    started.change(f"spec.template.spec.{field}", 4321)
-    assert [run["spec"][field] for run in started.runs.values()] == [4321, 4321]
+    started.change(f"spec.template.spec.{field}", value)
+    assert [run["spec"][field] for run in started.runs.values()] == [value, value]
     assert [run["metadata"]["uid"] for run in started.runs.values()] == uids
 
 

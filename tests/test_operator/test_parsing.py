@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specbench_api.campaign.names import ANNOTATION_COMBINATION, LABEL_CAMPAIGN
-from specbench_api.plan.expansion import expand
+from specbench_api.plan.expansion import expand, with_another_round
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionType
@@ -301,6 +301,7 @@ def plan_of(uid: str, edits: Mapping[str, Any] | None = None) -> Plan:
     return expand(parse_run(run))
 
 
+CELLS = {(point.workload, point.level) for point in plan_of("a").points}
 FORGED = plan_of("a").to_json().replace('"args": []', '"args": ["--other"]')
 """A plan with other arguments of the engine, and unchanged hashes."""
 
@@ -318,10 +319,11 @@ FORGED = plan_of("a").to_json().replace('"args": []', '"args": ["--other"]')
         ({"b": (9, plan_of("b").to_json()), "A_": (12, plan_of("A_").to_json())}, "b"),
         ({"b": (9, plan_of("b").to_json()), "a": (12, plan_of("b").to_json())}, "b"),
         ({"b": (9, plan_of("b").to_json()), "a": (12, FORGED)}, "b"),
+        ({"a": (12, with_another_round(plan_of("a"), CELLS).to_json())}, "a"),
     ],
     ids=[
         "none", "newest", "same points", "other queue", "other schema version",
-        "renamed arm", "other order of repeats", "not a UID", "copied", "forged",
+        "renamed arm", "other order of repeats", "not a UID", "copied", "forged", "a round was added",
     ],
 )  # fmt: skip
 def test_finds_the_newest_results_of_the_same_plan(plans: Mapping[str, tuple[int, str]], found: str | None) -> None:

@@ -22,8 +22,8 @@ from specbench_api.fence.model import Fence
 from specbench_api.launch.launcher import CONFIG_FOLDER
 from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts
-from specbench_api.plan.expansion import expand
-from specbench_api.plan.names import ROLE_ENGINE, client_name, clients_policy_name, gate_name, nodes_name
+from specbench_api.plan.expansion import expand, with_another_round
+from specbench_api.plan.names import ROLE_ENGINE, client_name, clients_policy_name, gate_name, nodes_name, plan_name
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.template_conflicts import DO_NOT_DISRUPT, ENGINE_VARIABLES, ENGINE_VOLUMES, HUB_TOKEN
 from specbench_api.plan.validation import PLAN_BYTES_MAX, PREFERRED
@@ -217,8 +217,8 @@ def _client(run: SpecBenchRun, plan: Plan) -> Any:
     return client_job(run, plan, plan.groups[1], 2, SETTINGS, engine=PLACE, engine_pod="pod-uid")
 
 
-def _report(run: SpecBenchRun, _plan: Plan) -> Any:
-    return report_job(run, SETTINGS)
+def _report(run: SpecBenchRun, plan: Plan) -> Any:
+    return report_job(run, plan, SETTINGS)
 
 
 GATE = Gate(baseline_ref=BaselineRef(run="main"), tolerances=[Tolerance(metric=GateMetric.TTFT, percentile="p95")])
@@ -310,7 +310,7 @@ def test_a_manifest_matches_its_golden_file(name: str) -> None:
 def test_the_api_key_is_passed_by_reference_to_measuring_clients_only() -> None:
     run, plan = given(EXTERNAL)
     assert "endpoint-key" not in plan_config_map(run, plan)["data"][PLAN]
-    assert "endpoint-key" not in json.dumps([report_job(run, SETTINGS), _gate(run, plan)])
+    assert "endpoint-key" not in json.dumps([report_job(run, plan, SETTINGS), _gate(run, plan)])
     (variable,) = [row for row in _container_of(_client(run, plan))["env"] if row["name"] == API_KEY_VARIABLE]
     reference = {"name": "endpoint-key", "key": "OPENAI_API_KEY"}
     assert variable == {"name": "OPENAI_API_KEY", "valueFrom": {"secretKeyRef": reference}}
@@ -343,6 +343,24 @@ def test_the_config_map_contains_each_arms_files_and_a_pod_mounts_its_own() -> N
         ((key, path),) = [(item["key"], item["path"]) for item in volume["items"]]
         assert f"{CONFIG_FOLDER}/{path}" in pod["containers"][0]["args"]
         assert ("speculative_config" in yaml.safe_load(data[key])) == (group.arm != "none")
+
+
+@pytest.mark.parametrize("edits", [SMALL, TENSORRT])
+def test_every_pod_mounts_the_plan_with_the_rounds_that_were_added(edits: dict[str, Any]) -> None:
+    """In addition, so that pods of the earlier plan still find theirs."""
+    run, plan = given(edits)
+    grown = with_another_round(plan, {(point.workload, point.level) for point in plan.points})
+    created = plan_config_map(run, grown)
+    assert created["metadata"]["name"] == plan_name("demo", 1) != plan_config_map(run, plan)["metadata"]["name"]
+    assert Plan.from_json(created["data"][PLAN]) == grown
+    jobs = [
+        engine_job(run, grown, grown.groups[-1], 1, SETTINGS),
+        client_job(run, grown, grown.groups[-1], 1, SETTINGS, engine=PLACE, engine_pod="pod-uid"),
+        report_job(run, grown, SETTINGS),
+    ]
+    volumes = [volume for job in jobs for volume in job["spec"]["template"]["spec"]["volumes"]]
+    mounted = [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
+    assert mounted == [plan_name("demo", 1)] * (3 if edits is TENSORRT else 2)
 
 
 @pytest.mark.draws

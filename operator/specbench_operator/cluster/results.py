@@ -23,7 +23,7 @@ from specbench_api.outcome.layout import CHECK_OBJECT, ENDED, GATE, LAUNCHES, PL
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.canonical import differing_fields
-from specbench_api.plan.expansion import expand
+from specbench_api.plan.expansion import expand, without_added_rounds
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import POINTS_MAX
 from specbench_api.spec.results import LATEST, S3, UID
@@ -142,7 +142,7 @@ def _is_adoptable(data: bytes | None, plan: Plan, uid: str) -> bool:
         stored_plan = Plan.from_untrusted_json(data or b"")
     except ValueError:
         return False  # written by another version, so these results cannot be adopted
-    return not differing_fields(stored_plan, plan.model_copy(update={"uid": uid}))
+    return not differing_fields(without_added_rounds(stored_plan), plan.model_copy(update={"uid": uid}))
 
 
 PROGRESS = "progress.json"

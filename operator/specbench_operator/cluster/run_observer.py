@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN
@@ -342,10 +343,11 @@ def _run_with_pending_gate(resource: Mapping[str, Any]) -> tuple[SpecBenchRun, G
 
 
 def _plan_json(plans: list[dict[str, Any]], uid: str) -> str | None:
-    ours = (
-        raw for raw in plans if controller_uid(raw) == uid and parse_child_object(CONFIG_MAP, raw).key.role == ROLE_PLAN
-    )
-    return next((raw.get("data", {}).get(PLAN) for raw in ours), None)
+    """The run's plan: of its plans, the one with the most added rounds."""
+    keys = [(parse_child_object(CONFIG_MAP, raw).key, raw) for raw in plans if controller_uid(raw) == uid]
+    ours = [(key.attempt or 0, raw) for key, raw in keys if key.role == ROLE_PLAN]
+    data: Mapping[str, str] = max(ours, key=itemgetter(0), default=(0, {}))[1].get("data", {})
+    return data.get(PLAN)
 
 
 # Why a queue does not admit a Job. Only messages depend on it: whether a Job waits is in its own `spec.suspend`. So the

@@ -91,18 +91,22 @@ def client_pod(
     extra_env: Mapping[str, str] | None = None,
     *,
     resources: Manifest,
-    plan: bool = True,
+    plan: Plan | None = None,
 ) -> Manifest:
-    """PodSpec of `specbench-client ARGS`. `extra_env`: further variables. `plan`: whether to mount the plan."""
+    """PodSpec of `specbench-client ARGS`. `extra_env`: further variables. `plan`: the one to mount."""
     placement = run.spec.placement.client
     return {
         **shared_pod_fields(run, ours=True, grace_s=CLIENT_GRACE_S),
         **_client_placement(placement),
         "volumes": [
-            *([{"name": "plan", "configMap": {"name": plan_name(run.metadata.name)}}] if plan else []),
+            *(
+                [{"name": "plan", "configMap": {"name": plan_name(run.metadata.name, plan.added_rounds)}}]
+                if plan
+                else []
+            ),
             empty_dir("tmp", TMP_SIZE),
         ],
-        "containers": [{**_client_container(run, args, settings, extra_env or {}, plan=plan), **resources}],
+        "containers": [{**_client_container(run, args, settings, extra_env or {}, plan=plan is not None), **resources}],
     }
 
 
@@ -272,7 +276,7 @@ def client_job(
         *("--results", run.spec.results.s3.uri),
     )
     facts = {HOST_FACTS_VARIABLE: engine.to_line()}
-    pod = client_pod(run, args, settings, facts, resources=client_requirements(run, settings))
+    pod = client_pod(run, args, settings, facts, resources=client_requirements(run, settings), plan=plan)
     return _job(
         {
             **metadata(run, client_name(run.metadata.name, group.index, attempt), key, group.arm),
@@ -286,7 +290,7 @@ def client_job(
     )
 
 
-def report_job(run: SpecBenchRun, settings: OperatorSettings) -> Manifest:
+def report_job(run: SpecBenchRun, plan: Plan, settings: OperatorSettings) -> Manifest:
     """The Job that makes the summary and the report from stored results; it needs no engine.
 
     The current SLO is passed to it, because the plan does not contain it: it may change while the run is in progress.
@@ -298,7 +302,12 @@ def report_job(run: SpecBenchRun, settings: OperatorSettings) -> Manifest:
         metadata(run, report_name(run.metadata.name), key),
         pod_metadata(labels(run, key), _metadata_added(run), disruptable=True),
         client_pod(
-            run, args, settings, {SLO_VARIABLE: slo.to_line()} if slo else {}, resources=report_requirements(run)
+            run,
+            args,
+            settings,
+            {SLO_VARIABLE: slo.to_line()} if slo else {},
+            resources=report_requirements(run),
+            plan=plan,
         ),
         run.spec.report_deadline_seconds,
         Exit.BAD_INPUT,
@@ -321,7 +330,6 @@ def gate_job(run: SpecBenchRun, request: GateRequest, settings: OperatorSettings
             settings,
             {GATE_VARIABLE: request.to_line()},
             resources=report_requirements(run),
-            plan=False,
         ),
         run.spec.report_deadline_seconds,
         Exit.BAD_INPUT,
@@ -331,8 +339,9 @@ def gate_job(run: SpecBenchRun, request: GateRequest, settings: OperatorSettings
 def plan_config_map(run: SpecBenchRun, plan: Plan) -> Manifest:
     """The plan and the configuration files of the arms' engines as a ConfigMap.
 
-    It is immutable, so that an upgrade of the operator does not change the plan of a run in progress. Raises
-    InvalidSpec if the data is too large for a ConfigMap.
+    It is immutable, so that an upgrade of the operator does not change the plan of a run in progress. A plan to which
+    another round is added gets another ConfigMap, from whose creation on it is the run's. Raises InvalidSpec if the
+    data is too large for a ConfigMap.
     """
     data = {PLAN: plan.to_json(), **_engine_configs(plan)}
     if problems := too_long(data.values()):
@@ -340,7 +349,9 @@ def plan_config_map(run: SpecBenchRun, plan: Plan) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(run, plan_name(run.metadata.name), ChildKey(ROLE_PLAN)),
+        "metadata": metadata(
+            run, plan_name(run.metadata.name, plan.added_rounds), ChildKey(ROLE_PLAN, attempt=plan.added_rounds or None)
+        ),
         "immutable": True,
         "data": data,
     }

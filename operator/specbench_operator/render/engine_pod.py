@@ -117,7 +117,7 @@ def config_key(arm: str, name: str) -> str:
     return f"{arm}.{name}"
 
 
-def volumes(run: SpecBenchRun, launch: LaunchSpec, arm: str) -> list[Manifest]:
+def volumes(run: SpecBenchRun, plan: Plan, launch: LaunchSpec, arm: str) -> list[Manifest]:
     """Volumes of the pod. A claim that contains both models and cache occurs twice, because one use is read-only."""
     pvc, cache = run.spec.model.pvc, run.spec.placement.model_cache
     shared_memory = empty_dir("shm", run.spec.placement.shared_memory or SHARED_MEMORY, "Memory")
@@ -128,7 +128,9 @@ def volumes(run: SpecBenchRun, launch: LaunchSpec, arm: str) -> list[Manifest]:
         found.append(_claim("cache", cache.claim_name, **_read_only(cache)))
     if launch.configs:
         items = [{"key": config_key(arm, name), "path": name} for name in launch.configs]
-        found.append({"name": "config", "configMap": {"name": plan_name(run.metadata.name), "items": items}})
+        found.append(
+            {"name": "config", "configMap": {"name": plan_name(run.metadata.name, plan.added_rounds), "items": items}}
+        )
     return found
 
 
@@ -194,7 +196,7 @@ def engine_pod_template(  # noqa: PLR0917 -- the same parameters as engine_job
     container = _container(run, launch, launch.args, settings, serving)
     return {
         "metadata": _pod_metadata(run, group, attempt),
-        "spec": _pod_spec(run, launch, group.arm, settings, preferred_nodes, container),
+        "spec": _pod_spec(run, plan, launch, group.arm, settings, preferred_nodes, container),
     }
 
 
@@ -212,7 +214,7 @@ def worker_pod_template(  # noqa: PLR0917 -- the same parameters as engine_pod_t
     container = _container(run, launch, launch.worker_args, settings, {})
     return {
         "metadata": _pod_metadata(run, group, attempt),
-        "spec": _pod_spec(run, launch, group.arm, settings, preferred_nodes, container),
+        "spec": _pod_spec(run, plan, launch, group.arm, settings, preferred_nodes, container),
     }
 
 
@@ -229,6 +231,7 @@ def _template(run: SpecBenchRun) -> PodTemplate:
 
 def _pod_spec(  # noqa: PLR0917 -- the rule is five
     run: SpecBenchRun,
+    plan: Plan,
     launch: LaunchSpec,
     arm: str,
     settings: OperatorSettings,
@@ -239,7 +242,7 @@ def _pod_spec(  # noqa: PLR0917 -- the rule is five
         **shared_pod_fields(run, ours=not launch.image, grace_s=GRACE_S),
         "securityContext": engine_pod_security(run.spec.placement.security_context, ours=not launch.image),
         **placement_fields(run, preferred_nodes),
-        "volumes": [*volumes(run, launch, arm), *(volume.to_dict() for volume in _template(run).spec.volumes)],
+        "volumes": [*volumes(run, plan, launch, arm), *(volume.to_dict() for volume in _template(run).spec.volumes)],
         **({"initContainers": [probe_container(container)]} if settings.probe_engines else {}),
         "containers": [container],
     }

@@ -103,10 +103,10 @@ def creations(run_view: RunView, state: RunState) -> Manifests:
         manifest
         for manifest in (
             *(network_policies(run_view.run, policies) if policies else ()),  # before the pods that they select
-            plan_config_map(run_view.run, run_view.plan),
+            plan_config_map(run_view.run, (state.adds_round and run_view.grown_plan) or run_view.plan),
             *_launch_objects(run_view),
             *_serving_objects(run_view),
-            *((report_job(run_view.run, run_view.settings),) if state.report_due else ()),
+            *((report_job(run_view.run, run_view.plan, run_view.settings),) if state.report_due else ()),
         )
         if not _exists_as_wanted(run_view.children, manifest)
     )

@@ -10,6 +10,7 @@ from typing import Any
 from specbench_api.errors import InvalidSpec, NotAllowed, Problem
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import differing_fields
+from specbench_api.plan.expansion import without_added_rounds
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase, QueueReason
 from specbench_api.spec.run import RunSpec, SpecBenchRun
@@ -103,6 +104,8 @@ def _decide_valid_run(
         raise InvalidSpec([NO_LEADER_WORKER_SETS])
     wait = find_namespace_wait(run, observed, children, previous, settings)
     run_view = build_run_view(run, observed, children, previous, settings=settings, now=now)
+    if run_view.lacks_rounds:
+        return RunDecision(previous, requeue_after_s=S3_RETRY_S)
     run_view = replace(run_view, namespace_wait=wait)
     check_adopted_results(run_view)
     state = state_of(run_view)
@@ -230,6 +233,9 @@ def _analyzing(run_view: RunView) -> RunState:
     if run_view.stored is None:
         failure = run_view.store_failure or _NOT_READ
         return RunState(Phase.ANALYZING, failure.reason, failure.message)
+    if run_view.grown_plan:
+        message = "a round that was spoiled is measured again, as spec.retries allows"
+        return RunState(Phase.ANALYZING, "Analyzing", message, adds_round=True)
     report = run_view.children.report
     return _with_report_job(run_view, report) if report else _without_report_job(run_view)
 
@@ -408,7 +414,10 @@ def check_adopted_results(run_view: RunView) -> None:
     except ValueError as error:
         message = f"{uri}/{PLAN} is damaged, or was written by another version of specbench"
         raise InvalidSpec([Problem(ADOPT_PATH, message, "remove adopt to measure again")]) from error
-    if names := ", ".join(differing_fields(stored_plan, run_view.plan)):
+    if stored_plan.added_rounds > run_view.run.spec.retries:
+        message = f"the results at {uri} have {stored_plan.added_rounds} rounds that were measured again"
+        raise InvalidSpec([Problem("spec.retries", message, f"set it to {stored_plan.added_rounds} or more")])
+    if names := ", ".join(differing_fields(*map(without_added_rounds, (stored_plan, run_view.plan)))):
         raise InvalidSpec(
             [Problem(ADOPT_PATH, f"the results at {uri} have another plan: {names} differ", _ADOPT_REMEDY)]
         )

@@ -56,14 +56,15 @@ ACTIVE_PHASES = (Phase.PENDING, Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Pha
 class RunState:
     """The phase of a run, with its reason and message.
 
-    `report_due`: create the report Job. `retryable`: the run has failed but not ended, because it can still be
-    repaired.
+    `report_due`: create the report Job. `adds_round`: add a round to the plan. `retryable`: the run has failed but not
+    ended, because it can still be repaired.
     """
 
     phase: Phase
     reason: str
     message: str
     report_due: bool = False
+    adds_round: bool = False
     retryable: bool = False
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from specbench_api.errors import Problem
 from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.canonical import plan_digest
-from specbench_api.plan.expansion import expand
+from specbench_api.plan.expansion import expand, with_requested_round
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import (
     ConditionStatus,
@@ -63,6 +63,19 @@ def secret_problems(
     if not settings.secrets_opt_in or isinstance(observed.secret_uses, StoreFailure):
         return []
     return unusable_secrets(spec, observed.secret_uses or {}, only)
+
+
+def grown_plan(run: SpecBenchRun, plan: Plan, stored: StoredResults) -> Plan | None:
+    """The plan with the next round that the results request, if it may be added; None if not.
+
+    The results, also adopted ones, may be of a plan with more rounds than this one.
+    """
+    requested = stored.results.rounds if stored.results and stored.results.uid == plan.uid else []
+    try:
+        measured = Plan.from_untrusted_json((stored.plan_json or "").encode()).loads_measured_again
+    except ValueError:  # nothing is adopted, or the reason why it cannot be is reported
+        measured = []
+    return with_requested_round(plan, max(requested, measured, key=len), run.spec.retries)
 
 
 _GRACE_REASONS = (EngineReason.IMAGE_PULL_FAILED, EngineReason.CONFIG_ERROR)
@@ -141,6 +154,16 @@ class RunView:
         """The results for status, if S3 has them for this run and plan."""
         return self.stored.results if self.stored and not self.results_refused else None
 
+    @cached_property
+    def grown_plan(self) -> Plan | None:
+        """The plan with another round, if the results request one that may be added; None if not."""
+        return None if self.stored is None or self.failed else grown_plan(self.run, self.plan, self.stored)
+
+    @property
+    def lacks_rounds(self) -> bool:
+        """Whether the plan is older than status, since its ConfigMap was deleted, and S3 cannot be read."""
+        return self.stored is None and len(self.plan.points) < self.previous.points.total
+
     @property
     def launching(self) -> int | None:
         """Number of the launch to create now; None if there is none.
@@ -179,6 +202,9 @@ def build_run_view(
     """Derive the view from the observation. Raises InvalidSpec for a spec that cannot be expanded."""
     stored = observed.stored if isinstance(observed.stored, StoredResults) else None
     plan = select_plan(run, observed.plan_json)
+    # Somebody may have deleted the ConfigMap of a plan to which a round was added.
+    while stored and len(plan.points) < previous.points.total and (grown := grown_plan(run, plan, stored)):
+        plan = grown
     if stored is not None and plan.stop is None:
         stored = replace(stored, ended={})
     run = with_forced_values(run, settings)

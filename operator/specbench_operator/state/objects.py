@@ -27,7 +27,10 @@ class ObjectRef:
 
 @dataclass(frozen=True)
 class ChildKey:
-    """A child's role in its run, from its labels. Only engines and clients have a `group` and an `attempt`."""
+    """A child's role in its run, from its labels. Only engines and clients have a `group`, and a launch as `attempt`.
+
+    The `attempt` of a plan is the number of rounds that were added to it, if there are any.
+    """
 
     role: str
     group: int | None = None

@@ -334,6 +334,7 @@ MODELS: Mapping[str, Callable[[], Model[Any]]] = {
     "RunModel()": RunModel,
     "RunModel(queued=True)": lambda: RunModel(queued=True),
     "RunModel(external=True)": lambda: RunModel(external=True),
+    "RunModel(retried=True)": lambda: RunModel(retried=True),
     "RunModel(stale=True)": lambda: RunModel(stale=True),
     "CampaignModel()": CampaignModel,
     "CampaignModel(stop=True)": lambda: CampaignModel(stop=True),

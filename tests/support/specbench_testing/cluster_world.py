@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -31,6 +31,7 @@ from specbench_api.plan.names import (
 )
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionType, GroupState
+from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.status import Condition, GateStatus, GroupStatus, RunStatus
 from specbench_client.documents.summary import RunSummary
@@ -102,8 +103,9 @@ class ClusterWorld:
 
     @property
     def plan(self) -> Plan:
-        """Return the run's plan."""
-        return expand(parse_run(self.run))
+        """Return the run's plan, with the rounds that were added to it."""
+        grown = self.plan_json if '"plannedRepeats"' in (self.plan_json or "") else None
+        return Plan.from_json(grown) if grown else expand(parse_run(self.run))
 
     @property
     def status(self) -> RunStatus:
@@ -291,14 +293,14 @@ class ClusterWorld:
         self.crash(self.engine(group), code, **how)
         self.settle()
 
-    def finish_report(self, summary: RunSummary | None = None) -> None:
-        """Store the results, complete the report Job, and settle."""
-        self.store_results(summary)
+    def finish_report(self, summary: RunSummary | None = None, lacking: Collection[tuple[str, Level]] = ()) -> None:
+        """Store the results, complete the report Job, and settle. `lacking`: where a round is requested."""
+        self.store_results(summary, lacking)
         self.settle()
 
-    def store_results(self, summary: RunSummary | None = None) -> None:
+    def store_results(self, summary: RunSummary | None = None, lacking: Collection[tuple[str, Level]] = ()) -> None:
         """Store the results and complete the report Job."""
-        self.results = status_document(summary or summary_of(self.plan, len(self.measured)), self.plan)
+        self.results = status_document(summary or summary_of(self.plan, len(self.measured)), self.plan, lacking)
         self.jobs[self.report] = replace(self.jobs[self.report], complete=True)
 
     def lose_job(self, name: str) -> None:

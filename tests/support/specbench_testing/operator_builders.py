@@ -101,6 +101,6 @@ def own_jobs(run: SpecBenchRun, settings: OperatorSettings = SETTINGS) -> dict[s
     request = GateRequest(gate_digest="0" * 64, gate=Gate(baseline_ref=BaselineRef(run="main")), baseline="s3://b/r")
     return {
         "client": client_job(run, plan, plan.groups[0], 1, settings, engine=HostFacts(), engine_pod="pod"),
-        "report": report_job(run, settings),
+        "report": report_job(run, plan, settings),
         "gate": gate_job(run, request, settings),
     }

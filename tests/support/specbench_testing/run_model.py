@@ -16,9 +16,11 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from specbench_api.outcome.status_document import StatusDocument
-from specbench_api.plan.expansion import expand
+from specbench_api.plan.expansion import expand, with_another_round
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_PLAN
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import GroupState, Phase
+from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import RunStatus
@@ -68,17 +70,24 @@ class RunModel:
     """The model for `model_checker.explore`.
 
     `queued`: the run names a queue, which admits and preempts its engines. `external`: it measures two servers that are
-    already running, in four groups of one point, so that each of its launches is a client. `stale`: that a cache lags
+    already running, in four groups of one point, so that each of its launches is a client. `retried`: one repeat of one
+    point each, and the report requests a round, which adds three groups. `stale`: that a cache lags
     behind is no fault, so that all orders of what is seen and what happens are explored first. `confirms`: the operator
     acts only on what it has read from the API server after its caches gave a reason, as `RunReconciler` does.
     """
 
     def __init__(
-        self, *, queued: bool = False, external: bool = False, stale: bool = False, confirms: bool = True
+        self,
+        *,
+        queued: bool = False,
+        external: bool = False,
+        retried: bool = False,
+        stale: bool = False,
+        confirms: bool = True,
     ) -> None:
         self._stale = stale
         self._launch_role = ROLE_CLIENT if external else ROLE_ENGINE
-        self._operator = ModelOperator(queued=queued, external=external, confirms=confirms)
+        self._operator = ModelOperator(queued=queued, external=external, retried=retried, confirms=confirms)
         self._cluster = ModelCluster(self._operator.points, queued=queued, external=external)
 
     def initial(self) -> RunWorld:
@@ -117,6 +126,9 @@ class RunModel:
         if len(holders) > 1:
             what = "engines may hold GPUs" if self._launch_role == ROLE_ENGINE else "clients may send load"
             return f"two {what} at once: {', '.join(sorted(holders))}"
+        status, total = status_of(world.run.status), len(world.stored.measured)
+        if status.phase is Phase.SUCCEEDED and not (status.points.total == total or self._operator.has_failed(status)):
+            return f"the run has finished with {status.points.total} points instead of {total}"
         clients = [
             pod
             for pod in world.pods
@@ -188,11 +200,12 @@ class ModelOperator:
     `external`: the run measures two servers that are already running.
     """
 
-    def __init__(self, *, queued: bool, external: bool, confirms: bool) -> None:
+    def __init__(self, *, queued: bool, external: bool, retried: bool, confirms: bool) -> None:
         placement = {"gpus": 2, **({"queueName": "bench"} if queued else {}), "preemptionBudget": 2}
         self._confirms = confirms
         self._launch_role = ROLE_CLIENT if external else ROLE_ENGINE
         run = endpoint_edits("none", "b") if external else {"spec.placement": placement}
+        run |= {"spec.load": {"concurrency": [1], "repeats": 1}} if retried else {}
         self._edits = {**SPEC, "spec.placement": {}, **run}
         self._settings = replace(
             SETTINGS,
@@ -201,12 +214,15 @@ class ModelOperator:
             engine_lost_settle_s=TICK_S,
             gone_after_s=TICK_S,
         )
-        plan = expand(parse_run(operator_run(self._edits)))
-        self._plan = plan
+        plans = [expand(parse_run(operator_run(self._edits)))]
+        if retried:
+            plans.append(with_another_round(plans[0], {(plans[0].workloads[0].name, Level(concurrency=1))}))
+        plan = plans[-1]
         self._hashes = [point.hash for group in plan.groups for point in group.points]
         self.points = [[self._hashes.index(point.hash) for point in group.points] for group in plan.groups]
-        self._plans = {uid: plan.model_copy(update={"uid": uid}) for uid in (UID, NEXT_UID)}
-        self._plan_json = {uid: plan.to_json() for uid, plan in self._plans.items()}
+        self._plans = {uid: [plan.model_copy(update={"uid": uid}) for plan in plans] for uid in (UID, NEXT_UID)}
+        """By the run's UID: its plan, and that with one more round."""
+        self._planned_points = len(plans[0].points)
         self._outcomes: dict[Any, Outcome] = {}
         self._after_error = lru_cache(maxsize=100_000)(self._status_after_error)
         self._parsed = lru_cache(self._parse)
@@ -259,7 +275,8 @@ class ModelOperator:
         store_up: bool,
     ) -> Outcome:
         resource = self._raw_run(run)
-        has_plan = any(child.role == ROLE_PLAN and child.owner == run.uid for child in objects)
+        rounds = [child.attempt or 0 for child in objects if child.role == ROLE_PLAN and child.owner == run.uid]
+        plan = self._plans[run.uid][max(rounds, default=0)]
         results = StoredResults(
             frozenset(point for point, there in zip(self._hashes, stored.measured, strict=True) if there),
             None if stored.summary is None else self._results(run.uid, stored.summary),
@@ -271,18 +288,26 @@ class ModelOperator:
             tuple(map(to_job, jobs)),
             tuple(map(to_pod, pods)),
             tuple(map(to_object, objects)),
-            self._plan_json[run.uid] if has_plan else None,
             stored=None if finished else results if store_up else AWAY,
         )
-        with self._without_repeated_parsing(run):
+        with self._without_repeated_parsing(run, plan):
             decision = decide.decide_run(observed, self._settings, NOON)
         return self._writes_of(decision, run)
 
     def _status_document(self, uid: str, points: int) -> StatusDocument:
-        return status_document(summary_of(self._plans[uid], points), self._plans[uid])
+        """What the report stores: that of the plan without the round requests it."""
+        plan, grown = self._plans[uid][0], self._plans[uid][-1]
+        if points > self._planned_points:
+            return status_document(summary_of(grown, points), grown)
+        requested = {cell for cells in grown.loads_measured_again for cell in cells}
+        return status_document(summary_of(plan, points), plan, requested)
+
+    def has_failed(self, status: RunStatus) -> bool:
+        """Whether a group of the run has failed."""
+        return any(row.state is GroupState.FAILED for row in status.groups)
 
     @contextmanager
-    def _without_repeated_parsing(self, run: ModelRun) -> Iterator[None]:
+    def _without_repeated_parsing(self, run: ModelRun, plan: Plan) -> Iterator[None]:
         """Parse each text once. Parsing the same spec, plan and status takes most of the time of a decision."""
 
         def parsed(_: object) -> SpecBenchRun:
@@ -293,7 +318,7 @@ class ModelOperator:
             (gate, "parsed_run", parsed),
             (decide, "read_status", lambda *_: status_of(run.status)),
             (decide, "fit_to_size", lambda status: status),
-            (view, "select_plan", lambda *_: self._plans[run.uid]),
+            (view, "select_plan", lambda *_: plan),
         ]
         originals = [getattr(module, name) for module, name, _ in replaced]
         for module, name, value in replaced:
