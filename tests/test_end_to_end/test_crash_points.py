@@ -30,13 +30,14 @@ from specbench_testing.cluster import ApiError, Cluster
 from specbench_testing.crash_points import (
     API_FAULTS,
     STORE_FAULTS,
+    CrashPoint,
     Enumeration,
     Select,
     every_write,
     one_of_each_kind,
 )
-from specbench_testing.fault_proxy import FaultKind
-from specbench_testing.operator_crash_points import LIVES, MEASURED, Life, enumerate_operator
+from specbench_testing.fault_proxy import FaultKind, WriteKey
+from specbench_testing.operator_crash_points import LIVES, MEASURED, RETRIED, Life, enumerate_operator
 from specbench_testing.operator_process import eventually
 from specbench_testing.ports import LOCALHOST, free_port
 from specbench_testing.s3 import S3Server
@@ -205,6 +206,22 @@ def test_a_run_survives_a_kill_of_the_client_after_one_write_of_each_kind(tmp_pa
     found = client_enumeration(tmp_path, one_of_each_kind(KILLED_AFTER), (MEASURE,))
     assert found.kinds_of_writes >= WRITES_OF_A_MEASUREMENT
     assert len(found.results) >= len(WRITES_OF_A_MEASUREMENT)
+    assert found.failures == []
+
+
+@pytest.mark.long
+@pytest.mark.cluster
+@pytest.mark.timeout(1800)
+def test_a_run_survives_a_kill_of_the_operator_while_a_round_is_added(tmp_path: Path) -> None:
+    """From the report that requests it to the launch of its first client."""
+
+    def around_the_round(life: str, writes: Sequence[WriteKey]) -> list[CrashPoint]:
+        kinds = [key.kind for key in writes]
+        first, last = kinds.index("create Job RUN-report"), kinds.index("create Job RUN-g4-0-client")
+        return [CrashPoint(life, FaultKind.KILL_AFTER, key) for key in writes[first : last + 1]]
+
+    found = operator_enumeration(tmp_path, around_the_round, (RETRIED,))
+    assert found.kinds_of_writes >= {*OPERATOR_WRITES, "create ConfigMap RUN-plan-1", "delete Job RUN-report"}
     assert found.failures == []
 
 

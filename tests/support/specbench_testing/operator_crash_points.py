@@ -42,6 +42,7 @@ from specbench_testing.kwok_nodes import KwokNodes, placement
 from specbench_testing.operator_process import eventually, retry_until_available
 from specbench_testing.resources import endpoint_edits
 from specbench_testing.simulated_site import SimulatedSite, simulated_site
+from specbench_testing.stand_in_client import BUSY_SEED
 
 RUN_NAME = re.compile(r"life-\d{4}")
 LEASE = "lease"
@@ -146,7 +147,14 @@ LIVES = (
     Life("engine deleted", ONE_LOAD, _delete_engine),
     Life("endpoints", {**ONE_LOAD, **endpoint_edits("none", "b"), "spec.placement": {"client": placement()["client"]}}),
 )
-"""Together they have every kind of write of a run."""
+"""Together they have every kind of write of a run without added rounds."""
+RETRIED = Life(
+    "retried",
+    {
+        "spec.load": {"concurrency": [1], "repeats": 3, "warmupRequests": 1},
+        "spec.workloads[0].sampling": {"seed": BUSY_SEED},
+    },
+)
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ from specbench_api.spec.conditions import EngineReason
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.documents.manifest import PointProvenance
 from specbench_client.documents.record import Record
+from specbench_client.documents.summary import ClientHealth
 from specbench_client.drive.progress import PROGRESS, ProgressTracker
 from specbench_client.drive.resume import claim_store
 from specbench_client.errors import EngineFailed, Interrupted
@@ -79,6 +80,8 @@ BASE_MS = "--base-ms="
 """The simulator's flag for the cost of a step; points last longer in proportion."""
 RECORDS_LOOK_S = 0.02
 ABANDON_S = 2.0
+BUSY_SEED = 4711
+"""The seed of a workload whose client is busy with something else while it measures the second repeat of a drafter."""
 SILENT = "a stand-in of the tests asks no engine"
 WORLD = SyntheticRun(prompts=8, tokens=(8, 16), warmup=1)
 _ONE_ANSWER = threading.Lock()
@@ -106,6 +109,12 @@ def slowness(plan: Plan) -> float:
     """The slowness of the plan's engine relative to the simulator's default."""
     costs = [argument for argument in plan.engine.args if argument.startswith(BASE_MS)]
     return float(costs[0].removeprefix(BASE_MS)) / SimulatedStepCost().base_ms if costs else 1.0
+
+
+def _watch_of(plan: Plan, point: Point) -> ClientHealth:
+    """The client's health at a point."""
+    is_busy = plan.workload(point.workload).sampling.seed == BUSY_SEED and point.arm != "none" and point.repeat == 1
+    return watch_of(point).model_copy(update={"cpu_share": 0.95} if is_busy else {})
 
 
 @dataclass(frozen=True)
@@ -200,7 +209,7 @@ class _Work:
             writer.add(row)
         file = writer.finish()
         summary = summarise_point(
-            plan, point, tidy_frames([frame], point.hash), watch_of(point), counters_of(frame), simulated=True
+            plan, point, tidy_frames([frame], point.hash), _watch_of(plan, point), counters_of(frame), simulated=True
         )
         if not self.around.pod_exists():
             self.around.interrupted.set()
