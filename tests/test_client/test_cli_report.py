@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from specbench_api.outcome.exit_codes import Exit
-from specbench_api.outcome.layout import SUMMARY, run_root
+from specbench_api.outcome.layout import SUMMARY, launch_key, run_root
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import ArmOrder
@@ -71,6 +71,17 @@ def test_several_runs_are_listed_newest_first(tmp_path: Path, capsys: pytest.Cap
     assert ["1 of 8 points  no summary yet" in rows[0], "8 of 8 points" in rows[1]] == [True, True]
     assert exit_code(["report", str(tmp_path / "out"), "--latest", "--output", "json"]) == Exit.OK
     assert f'"uid": "{LATER}"' in capsys.readouterr().out
+
+
+def test_a_run_that_was_interrupted_before_its_first_point_is_not_the_latest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store_results(WORLD, tmp_path / "out", EARLIER)
+    plan = store_results(WORLD, tmp_path / "out", LATER, points=0)
+    store = FolderStore(tmp_path / "out" / run_root(plan.namespace, plan.name, LATER))
+    store.put(launch_key("0-a"), b"{}")
+    assert exit_code(["report", str(tmp_path / "out"), "--latest", "--output", "json"]) == Exit.OK
+    assert f'"uid": "{EARLIER}"' in capsys.readouterr().out
 
 
 def test_recomputing_reports_that_findings_of_points_are_unchanged(

@@ -357,6 +357,17 @@ def test_result_compared_with_itself_has_no_differences() -> None:
     assert [cell.metric for cell in found.cells if cell.arm == "none"] == metrics[1:-1], "the baseline has no drafter"
 
 
+def test_a_comparison_names_untrustworthy_sides_and_only_two_runs_are_of_different_times() -> None:
+    again = replaced(before(), summary=before().summary.model_copy(update={"uid": "another"}))
+    assert len(comparison(before(), again, CREATED).limits) == len(comparison(before(), before(), CREATED).limits) + 1
+    doubt = Finding(check="NoisyBaseline", severity=Severity.WARNING, message="m")
+    changes = {"trustworthy": False, "findings": [doubt]}
+    doubted = replaced(before(), summary=before().summary.model_copy(update=changes))
+    for pair, side in (((doubted, before()), "earlier"), ((before(), doubted), "later")):
+        named = [each for each in comparison(*pair, CREATED).limits if "not trustworthy" in each]
+        assert [(f"The {side} result" in each, "NoisyBaseline" in each) for each in named] == [(True, True)]
+
+
 def gaps(after: Run) -> dict[str, str]:
     """Return messages of the ngram arm's figures that could not be compared, by figure."""
     return {gap.metric: gap.message for gap in comparison(before(), after, CREATED).uncompared if gap.arm == "ngram"}

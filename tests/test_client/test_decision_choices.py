@@ -19,11 +19,11 @@ from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import Method
 from specbench_client.analysis.decision.recommendation import recommend
-from specbench_client.analysis.decision.request import Prices, RecommendationRequest, ruled_out
+from specbench_client.analysis.decision.request import Prices, RecommendationRequest, ruled_out, why_none_drafts
 from specbench_client.analysis.statistics.bootstrap import t_bounds
 from specbench_client.analysis.statistics.effects import figure_effect
 from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
-from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
+from specbench_client.analysis.summary.headline import WORDS_MAX, HeadlineFacts, headline_of
 from specbench_client.documents.figure import Verdict
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.recommendation import (
@@ -37,7 +37,7 @@ from specbench_client.documents.recommendation import (
 )
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary
 from specbench_client.report.text.decision import decision_report
-from specbench_testing.decision_summaries import DRAFTERS, TOKENS, Given, plan_of, summary_of
+from specbench_testing.decision_summaries import DRAFTERS, TOKENS, Given, figure, plan_of, summary_of
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
@@ -69,6 +69,16 @@ def unknown_in(choice: ArmChoice) -> list[tuple[str, str, str]]:
 def answer(*cells: Given, request: RecommendationRequest | None = None) -> tuple[RecommendationAnswer, str | None]:
     (choice,) = decide(*cells, request=request).choices
     return choice.answer, choice.arm
+
+
+def judged_of(summary: RunSummary) -> list[EvaluatedCell]:
+    """The cells with their claims."""
+    return with_claims(
+        [
+            EvaluatedCell(each, (), figure_effect(each.speedup, 3) if each.speedup else None, 40)
+            for each in summary.cells
+        ]
+    )
 
 
 def tpot(limit_ms: float) -> RecommendationRequest:
@@ -431,12 +441,9 @@ def test_headline_and_sentence_name_every_cell_that_is_unknown(
     states: dict[tuple[str, int], float | str | None],
 ) -> None:
     summary = table_of(states, dict.fromkeys(states, 20.0))
-    cells = [
-        EvaluatedCell(cell, (), figure_effect(cell.speedup, 3) if cell.speedup else None, 40) for cell in summary.cells
-    ]
     found = recommend(BOTH, summary, RecommendationRequest())
     choices = [each for choice in found.choices for each in choice.at_each_load]
-    text = headline_of(HeadlineFacts(BOTH, with_claims(cells), (), True, False, choices=choices))
+    text = headline_of(HeadlineFacts(BOTH, judged_of(summary), (), True, False, choices=choices))
     measured = {load for (_, load), state in states.items() if state is not None}
     for (arm, load), state in states.items():
         if load in measured and not isinstance(state, float):
@@ -473,17 +480,6 @@ def test_largest_load_that_meets_the_targets_is_chosen() -> None:
     assert choice.sustained[0].reason == "TPOT p95 ≤ 35 ms: 50 ms"
     assert "with TPOT p95 ≤ 35 ms" in found.sentence
     assert "3.00x [2.88, 3.13] the baseline's throughput at concurrency 8" in found.sentence
-    assert "both meet" not in found.sentence
-
-
-def test_equal_capacity_within_the_targets_is_stated_beside_the_gain() -> None:
-    cells = [
-        *(Given("none", load, tps=tps, tpot=28) for load, tps in ((1, 50), (8, 300))),
-        *(Given("eagle3", load, tps=tps, tpot=20, gain=1.27) for load, tps in ((1, 63.5), (8, 381))),
-    ]
-    found = decide(*cells, request=tpot(35))
-    assert (found.choices[0].arm, found.choices[0].load) == ("eagle3", "8")
-    assert "; of the loads measured, both meet the targets up to concurrency 8" in found.sentence
 
 
 @pytest.mark.runs
@@ -736,6 +732,102 @@ WITHIN_30_MS: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str |
 @pytest.mark.parametrize(("cells", "expected"), [row[1:] for row in WITHIN_30_MS], ids=[row[0] for row in WITHIN_30_MS])
 def test_targets_limit_the_choice(cells: Sequence[Given], expected: tuple[RecommendationAnswer, str | None]) -> None:
     assert answer(*cells, request=tpot(30)) == expected
+
+
+def endpoints_of(drafting: Mapping[str, bool | None]) -> tuple[Plan, list[ArmEnvironment]]:
+    """A plan of running servers, and whether each reports a drafter."""
+    servers = [{"name": name, "url": f"http://{name}:1"} for name in drafting]
+    plan = plan_of([], engine={"kind": "external", "endpoints": servers})
+    facts = {
+        name: Fact.unknown("not reported") if each is None else Fact.observed(value=each, source="/metrics")
+        for name, each in drafting.items()
+    }
+    return plan, [
+        ArmEnvironment(arm=name, launches=["a"], facts={FactName.DRAFTER_AT_WORK: fact}) for name, fact in facts.items()
+    ]
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("drafting", "expected", "none_drafts"),
+    [
+        ({"none": False, "ngram": False}, (RecommendationAnswer.INCONCLUSIVE, None), "no arm drafts"),
+        ({"none": True, "ngram": False}, (RecommendationAnswer.INCONCLUSIVE, None), "the baseline drafts, and no"),
+        ({"none": False, "ngram": True}, (RecommendationAnswer.NO_DRAFTER, "none"), ""),
+        ({"none": False, "ngram": None}, (RecommendationAnswer.NO_DRAFTER, "none"), ""),
+        ({"none": False, "ngram": False, "eagle3": True}, (RecommendationAnswer.NO_DRAFTER, "none"), ""),
+    ],
+)
+def test_nothing_follows_about_drafters_where_no_arm_drafts(
+    drafting: dict[str, bool | None], expected: tuple[RecommendationAnswer, str | None], none_drafts: str
+) -> None:
+    plan, seen = endpoints_of(drafting)
+    cells = [Given(arm, gain=None if arm == "none" else 0.99) for arm in drafting]
+    summary = summary_of(*cells).model_copy(update={"arm_environments": seen})
+    (choice,) = recommend(plan, summary, RecommendationRequest()).choices
+    assert (choice.answer, choice.arm) == expected
+    assert [(each.answer, each.arm) for each in choice.at_each_load] == [expected]
+    assert why_none_drafts(plan, summary).startswith(none_drafts)
+    assert bool(why_none_drafts(plan, summary)) == bool(none_drafts)
+    facts = HeadlineFacts(plan, judged_of(summary), [], True, False, none_drafts=why_none_drafts(plan, summary))
+    assert headline_of(facts).lower().startswith(none_drafts or "no drafter is shown")
+    drafted = summary.cells[1].model_copy(update={"figures": {"acceptance_length_emitted_pooled": figure(1.5)}})
+    assert why_none_drafts(plan, summary.model_copy(update={"cells": [summary.cells[0], drafted]})) == ""
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("objective", "values", "expected"),
+    [
+        (Objective.THROUGHPUT, {"eagle3": (1, 100, 2.0), "ngram": (8, 600, 1.2)}, ("ngram", "8")),
+        (Objective.THROUGHPUT, {"eagle3": (1, 600, 1.2), "ngram": (8, 100, 2.0)}, ("eagle3", "1")),
+        (Objective.LATENCY, {"eagle3": (1, 10, 1.2), "ngram": (8, 20, 2.0)}, ("eagle3", "1")),
+        (Objective.THROUGHPUT, {"eagle3": (8, 600, 2.0), "ngram": (8, 600, 1.2)}, ("eagle3", "8")),
+    ],
+)
+def test_arms_at_different_loads_are_ranked_by_the_objective_if_the_baseline_misses_the_targets(
+    objective: Objective, values: dict[str, tuple[int, float, float]], expected: tuple[str, str]
+) -> None:
+    """Their gains are over the baseline at different loads. At the same load, the gains decide."""
+    cells = [Given("none", load, tps=90.0 * load, tpot=90) for load in (1, 8)]
+    for arm, (best, value, gain) in values.items():
+        is_latency = objective is Objective.LATENCY
+        met = Given(arm, best, gain=gain, tps=100.0 if is_latency else value, tpot=value if is_latency else 20.0)
+        cells += [met, Given(arm, 9 - best, gain=gain, tpot=90)]
+    (choice,) = decide(*cells, request=replace(tpot(30), objective=objective)).choices
+    assert (choice.answer, choice.arm, choice.load) == (RecommendationAnswer.DRAFTER, *expected)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("tpot_8", "limit_ms", "begin"),
+    [
+        (20.0, 30, "With the latency targets: use eagle3 at concurrency 8: "),
+        (40.0, 30, "With the latency targets: use eagle3 at concurrency 1: "),
+        (40.0, 10, "With the latency targets: nothing meets the targets."),
+    ],
+)
+def test_the_headline_of_a_run_with_targets_is_the_recommendation_within_them(
+    tpot_8: float, limit_ms: float, begin: str
+) -> None:
+    cells = [Given("none", load, tps=100 * load, tpot=25 + load) for load in (1, 8)]
+    cells += [Given("eagle3", 1, tps=150, gain=1.5), Given("eagle3", 8, tps=1200, gain=1.5, tpot=tpot_8)]
+    plan, summary = plan_with(cells), summary_of(*cells)
+    found = recommend(plan, summary, tpot(limit_ms))
+    choices = [each for choice in found.choices for each in choice.at_each_load]
+    facts = HeadlineFacts(plan, judged_of(summary), (), True, False, choices=choices, within_targets=found.choices)
+    assert headline_of(facts).startswith(begin)
+    assert len(headline_of(facts).split()) <= WORDS_MAX
+
+
+@pytest.mark.runs
+def test_a_drafter_that_alone_meets_the_targets_at_a_large_load_is_not_beaten_by_a_gain_at_a_small_one() -> None:
+    """Its gain is not clear, but the baseline is shown to miss the targets at every load."""
+    cells = [Given("none", load, tps=90.0 * load, tpot=90) for load in (1, 8)]
+    cells += [Given("eagle3", 1, tps=150, gain=1.5), Given("eagle3", 8, tps=800, gain=1.1, tpot=90)]
+    cells += [Given("ngram", 1, tps=90, gain=1.0, tpot=90), Given("ngram", 8, tps=900, gain=1.2, half=0.3)]
+    (choice,) = decide(*cells, request=tpot(30)).choices
+    assert (choice.arm, choice.load) == ("ngram", "8")
 
 
 @pytest.mark.runs

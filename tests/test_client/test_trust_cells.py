@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,19 @@ import pandas as pd
 import pytest
 
 from specbench_api.plan.plan import Point
+from specbench_client.analysis.summary.run import evaluate_cells
 from specbench_client.documents.finding import Finding, Severity
 from specbench_testing.corrupted_records import close_gaps, combine
-from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha, tidy_frames
+from specbench_testing.synthetic_records import (
+    ONE,
+    Corruptions,
+    SyntheticRun,
+    point_of,
+    record_table,
+    run_of_world,
+    sha,
+    tidy_frames,
+)
 
 pytestmark = pytest.mark.runs
 
@@ -123,6 +134,24 @@ def test_comparison_without_any_pair_is_a_warning() -> None:
     summary = run_of_world(WORLD, Corruptions(records=others))
     assert names(summary.findings) == [("UnpairedRequests", WARNING)]
     assert "unknown at" in summary.headline
+
+
+def test_requests_of_repeats_that_the_baseline_lacks_are_not_unpaired() -> None:
+    """After an interruption: MissingPoints names them, and fewer or more requests would not help."""
+    lost = Corruptions(measured=lambda point: (point.arm, point.repeat) != ("none", 2))
+    assert {each.check for each in found(lost)} == {"MissingPoints"}
+
+
+def test_steps_of_a_baseline_that_drafts_prove_no_slower_machine() -> None:
+    """It does more work in a step than the arm: the servers were swapped, or both draft."""
+    swapped = SyntheticRun(prompts=40, step_ms={"none": 20.0, "ngram": 12.0})
+
+    def drafting(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(accepted_tokens=frame["steps"]) if point.arm == "none" else frame
+
+    assert "StepsFasterThanBaseline" in {each.check for each in found(Corruptions(), swapped)}
+    uncounted = Corruptions(records=drafting, counters=lambda *_: None)
+    assert "StepsFasterThanBaseline" not in {each.check for each in found(uncounted, swapped)}
 
 
 def count_extra_tokens(tokens: int) -> Corruptions:
@@ -310,6 +339,24 @@ def test_silence_begins_with_the_last_chunk_before_it(after: int) -> None:
     rows = tidy_frames([frame], point.hash)
     held = rows.among(rows.known("request_id"))
     assert held.array("silent_from_ns").tolist() == [[request["sent_ns"], *request["chunk_ns"]][after]]
+
+
+@pytest.mark.parametrize("arm", ["ngram", "none"])
+def test_stall_has_the_time_on_the_clock_at_which_it_began(arm: str) -> None:
+    """As in the logs of the server: the start of its point and the last chunk before it."""
+    corrupted = stall(arm)
+    measured = {point.hash: point_of(WORLD, point, corrupted) for point in WORLD.plan.points}
+    start = datetime(2026, 1, 2, 23, 59, 0, tzinfo=UTC)
+    spans = {each: (start + timedelta(hours=number),) * 2 for number, each in enumerate(measured)}
+    summaries = [summary for summary, _ in measured.values()]
+    records = {each: [record_table(frame)] for each, (_, frame) in measured.items()}
+    judged = evaluate_cells(WORLD.plan, summaries, records, spans=spans)
+    (of_arm,) = (each for cell in judged for each in cell.findings if each.check == "RequestsStalled")
+    point = next(each for each in WORLD.plan.points if (each.arm, each.repeat) == (arm, 1))
+    frame = WORLD.records(point)
+    begun_ns = frame[frame["prompt_id"] == "p5"]["chunk_ns"].iloc[0][2]
+    clock = spans[point.hash][0] + timedelta(microseconds=begun_ns / 1000)
+    assert f"at {clock:%Y-%m-%d %H:%M:%S}+0000 in repeat 2" in of_arm.message
 
 
 def test_time_that_both_sides_need_is_no_stall() -> None:

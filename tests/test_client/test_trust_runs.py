@@ -20,6 +20,7 @@ from specbench_api.spec.engine import DialectName, Endpoint
 from specbench_client.analysis.estimates.cell_figures import SampleRows, figures_of, with_counted_acceptance
 from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.analysis.summary.trends import with_divided_rounds
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import ClientHealth, CounterDeltas
 from specbench_client.metrics.late_sends import late_figures
@@ -31,7 +32,6 @@ from specbench_client.metrics.time_per_token import TPOT_MS
 from specbench_client.trust import checks
 from specbench_client.trust.check_type import Check, CheckResult, list_names
 from specbench_client.trust.checks import engine
-from specbench_client.trust.checks.comparison import repeats_apart
 from specbench_client.trust.checks.engine import endpoints_share_a_host
 from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, CHECK_BY_NAME, POINT_CHECKS, RUN_CHECKS
@@ -712,27 +712,27 @@ CONTINUED = [("none", 0), ("ngram", 0), ("none", 1), ("none", 2), ("ngram", 1), 
 
 
 @pytest.mark.parametrize(
-    ("order", "pause_after", "expected"),
+    ("order", "expected"),
     [
-        (IN_TURNS, None, []),
-        (IN_TURNS, 1, []),  # between two repeats
-        (IN_TURNS, 2, [(INFO, 1)]),
-        (CONTINUED, None, [(WARNING, 2)]),
-        (CONTINUED, 3, [(WARNING, 2)]),
-        (CONTINUED[:4], None, []),  # the rest is missing
+        (IN_TURNS, []),
+        (CONTINUED, [("ngram", 1), ("ngram", 2)]),
+        (CONTINUED[:4], []),  # the rest is missing
     ],
 )
-def test_repeats_that_were_not_measured_in_turns_are_found(
-    order: list[tuple[str, int]], pause_after: int | None, expected: list[tuple[Severity, int]]
+@pytest.mark.parametrize("load_order", ["Interleaved", "Sequential"])
+def test_repeats_of_launched_engines_that_were_not_measured_in_turns_are_found(
+    order: list[tuple[str, int]], expected: list[tuple[str, int]], load_order: str
 ) -> None:
-    world = SyntheticRun(prompts=8, concurrency=(1,), repeats=3)
+    """Each engine was launched again for each repeat, which divides nothing."""
+    edits = {"spec.load.order": load_order}
+    world = SyntheticRun(prompts=8, concurrency=(1,), repeats=3, edits=edits)
     by_place = {(point.arm, point.repeat): point_of(world, point)[0] for point in world.plan.points}
-    summaries, spans, now = [by_place[each] for each in order], {}, datetime(2026, 1, 1, tzinfo=UTC)
-    for number, summary in enumerate(summaries):
-        spans[summary.hash] = (now, now + timedelta(minutes=5))
-        now += timedelta(minutes=70 if number == pause_after else 6)
-    evidence = RunEvidence(world.plan, summaries, (), {}, simulated=False, spans=spans)
-    assert [(each.severity, each.value) for each in repeats_apart.evaluate(evidence)] == expected
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    spans = {by_place[turn].hash: (start + timedelta(minutes=6 * number),) * 2 for number, turn in enumerate(order)}
+    launched = [by_place[turn].model_copy(update={"engine_launch": f"{number}-a"}) for number, turn in enumerate(order)]
+    found = with_divided_rounds(world.plan, launched, spans)
+    apart = [(each.arm, each.repeat) for each in found if "RepeatsApart" in {one.check for one in each.findings}]
+    assert apart == (expected if load_order == "Interleaved" else [])
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ so it is imported late.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -20,6 +20,7 @@ from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.measure import Measurement
 from specbench_client.cli.streams import echo
 from specbench_client.cli.validate import few_repeats, print_warnings
+from specbench_client.documents.figure import counted
 from specbench_client.documents.summary import REPEATS_TO_DECIDE
 from specbench_client.drive.endpoint_detection import detect_endpoint, unreported_acceptance
 from specbench_client.drive.endpoint_probes import (
@@ -28,7 +29,7 @@ from specbench_client.drive.endpoint_probes import (
     EndpointProbe,
     find_levels,
     probe_completion,
-    probe_request_s,
+    probe_requests_s,
     size_of_repeat,
 )
 from specbench_client.drive.engine_connection import FieldRejected, ModelNotServed, RateLimited
@@ -54,7 +55,7 @@ def choose_what_is_open(wanted: Measurement, headers: Mapping[str, str]) -> Meas
         chosen = with_repeat_size(chosen, headers) if is_size_open else chosen
     if wanted.options["baseline"] is not None:
         print_warnings([with_flag_names(each) for each in few_repeats(chosen.plan)])
-        warn_of_repeated_prompts(chosen.plan, headers)
+        warn_of_repeated_prompts(chosen.plan)
     return chosen
 
 
@@ -131,58 +132,40 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     """Return the measurement with the size of a repeat, by the time of a request. Raises BadInput, EngineFailed."""
     plan = wanted.plan
     closed = plan.load.concurrency is not None
-    request_s, conversation_s = _probed_s(plan, _prompts(plan), headers)
-    size = size_of_repeat(load_arrival_plan(plan, Path.cwd()), conversation_s)
-    lasts_s = size * conversation_s if closed else size + conversation_s
-    repeats = min(plan.load.repeats, REPEATS_TO_DECIDE)
-    minutes = max(repeats * len(plan.arms) * (len(plan.load.levels) * lasts_s + START_S) / 60, 1)
+    prompts = _prompts(plan)
+    probed_s, turns = run_until_interrupted(probe_requests_s(plan, prompts, headers)), prompts.turns / len(prompts.rows)
+    request_s, least_s = max(map(mean, probed_s)), sum(map(min, probed_s)) * turns
+    size = size_of_repeat(load_arrival_plan(plan, Path.cwd()), request_s * turns)
+    repeats, loads = min(plan.load.repeats, REPEATS_TO_DECIDE), len(plan.load.levels)
+    whole_s = repeats * loads * size * (least_s if closed else len(plan.arms))
     unit = "requests for each stream (--requests-per-stream" if closed else "s of arrivals (--duration"
+    points = f"{repeats} repeats of {len(plan.arms)} servers at {counted(loads, 'load')}"
+    minutes, seconds = divmod(int(whole_s), 60)
     echo(
-        f"a request takes about {request_s:.2g} s, so each repeat has {size} {unit} changes this); {repeats} repeats"
-        f" take at least {minutes:.0f} min, longer if requests take longer under load",
+        f"a request takes about {request_s:.2g} s, so each repeat has {size} {unit} changes this); {points} take"
+        f" {minutes} min {seconds} s, or longer: load and longer answers take more time than the shortest one tried",
         err=True,
     )
     return wanted.with_options(**{"requests_per_stream" if closed else "duration": size})
 
 
-def _probed_s(plan: Plan, prompts: Prompts, headers: Mapping[str, str]) -> tuple[float, float]:
-    """Return the seconds of a request and of a conversation on the slowest server, one at a time."""
-    request_s = run_until_interrupted(probe_request_s(plan, prompts, headers))
-    return request_s, request_s * prompts.turns / len(prompts.rows)
-
-
-def warn_of_repeated_prompts(plan: Plan, headers: Mapping[str, str]) -> None:
+def warn_of_repeated_prompts(plan: Plan) -> None:
     """Warn if repeats of this many requests send prompts again that the servers may have in their caches."""
-    if plan.prompt_cache is PromptCache.DISABLED:
+    if plan.prompt_cache is PromptCache.DISABLED or plan.load.duration_seconds is not None:
         return
-    prompts = _prompts(plan)
-    needed = sum(_expected(plan, prompts, headers)) * min(plan.load.repeats, 2 * REPEATS_TO_DECIDE)
-    if needed > len(prompts.rows):
-        about = "" if plan.load.duration_seconds is None else "about "
+    rows, requested = _prompts(plan).rows, [plan.load.requested(level) or 0 for level in plan.load.levels]
+    needed = sum(requested) * min(plan.load.repeats, 2 * REPEATS_TO_DECIDE)
+    if needed > len(rows):
         echo(
-            f"warning: the dataset has {len(prompts.rows)} prompts, but {about}{needed} are needed to send none twice."
+            f"warning: the dataset has {len(rows)} prompts, but {needed} are needed to send none twice."
             " A server with a prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more"
             " prompts, or --prompt-cache disabled",
             err=True,
         )
 
 
-def _expected(plan: Plan, prompts: Prompts, headers: Mapping[str, str]) -> list[int]:
-    """Return the conversations of a repeat at each load; with a duration, how many begin or fit into it."""
-    load, seconds = plan.load, plan.load.duration_seconds
-    if seconds is None:
-        return [load.requested(level) or 0 for level in load.levels]
-    if load.concurrency is not None:
-        _, conversation_s = _probed_s(plan, prompts, headers)
-        return [math.ceil(streams * seconds / conversation_s) for streams in load.concurrency]
-    arrivals = load_arrival_plan(plan, Path.cwd())
-    return [math.ceil((arrivals.mean_rate(level) or 0) * seconds) for level in load.levels]
-
-
 SWEPT = [2**power for power in range(STREAMS_MAX.bit_length())]
 """The loads of a sweep that nothing saturates."""
-START_S = 1.0
-"""Seconds for the first completion of a server and the start of the client's processes."""
 
 
 def with_swept_loads(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:

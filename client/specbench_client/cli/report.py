@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -279,19 +278,6 @@ def _finding_texts(groups: Sequence[FindingGroup]) -> Iterator[str]:
         yield group.text + (f"\n  What to do: {group.remedy}" if group.remedy else "")
 
 
-def _repeats_left_out(plan: Plan, summary: RunSummary, repeats: int) -> list[str]:
-    """Return how many repeats are in no comparison; each cell has its own where repeats were added."""
-    measured = Counter((each.arm, each.workload, each.level) for each in plan.points if each.repeat < repeats)
-    left_out, of = max(
-        (measured[place] - len(cell.points), measured[place])
-        for cell in summary.cells
-        for place in [(cell.arm, cell.workload, cell.level)]
-    )
-    added = "" if plan.planned_repeats is None else f" ({plan.planned_repeats} were planned)"
-    what = f"{left_out} of {of} repeats{added} are left out because a point in them is invalid"
-    return [f"Note: {what}"] if left_out else []
-
-
 def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
     """What the results allow beyond the table, the most useful first."""
     if not summary.cells:
@@ -299,9 +285,7 @@ def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
     crossovers = [f"Note: {line}" for line in crossover_lines(summary)]
     found = summary.recommendation if plan.has_baseline else None
     decision = [f"Recommendation: {found.sentence}"] if found else []
-    early, repeats = list[str](), summary.decided_after or plan.load.repeats
-    if not plan.soaks and not summary.missing:
-        early += _repeats_left_out(plan, summary, repeats)
+    early, repeats = list[str](), plan.load.repeats
     if plan.stop == "WhenDecayed" and not summary.missing:
         ended = {cell.arm: len(cell.points) for cell in summary.cells if len(cell.points) < repeats}
         early += [f"Note: {arm} ended after {count} of {repeats} windows: it decayed" for arm, count in ended.items()]

@@ -184,7 +184,7 @@ def _stating_what_is_kept(run: Run, options: RunOptions) -> Iterator[None]:
 
 
 def _interruption(run: Run, options: RunOptions) -> str:
-    """Return after how many points the run was interrupted, and how to continue it."""
+    """Return after how many points the run ended, and how to continue it. Reading needs no space on a full disk."""
     try:
         measured = run.count_measured()
     except NotDurable as error:  # S3 does not respond, but the user's interruption comes first

@@ -33,15 +33,20 @@ def select_run(where: str, *, latest: bool) -> Run:
         return runs[0]
     found = sorted(((_when(run), run) for run in runs), key=lambda each: each[0], reverse=True)
     if latest:
-        # A run whose engine could not be reached stores its plan and nothing else: an older run with results is meant.
+        # A run here that was interrupted before its first point has no results: an older run is meant. One on a cluster
+        # that has launched an engine is in progress.
         answered = (
             run
             for _, run in found
-            if not _is_damaged(run) and (run.count_measured() > 0 or run.store.keys("launches/"))
+            if not _is_damaged(run) and (run.count_measured() > 0 or run.has_summary() or _is_launched(run))
         )
         return next(answered, found[0][1])
     lines = [f"  {when or 'time unknown'}  {_state(run)}\n    {shown_path(run.uri)}" for when, run in found]
     raise BadInput("\n".join([f"{where}: contains {len(found)} runs: give one of them, or add --latest:", *lines]))
+
+
+def _is_launched(run: Run) -> bool:
+    return not uid_created_ms(run.plan.uid) and bool(run.store.keys("launches/"))
 
 
 def shown_path(uri: str) -> str:

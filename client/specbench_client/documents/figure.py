@@ -149,3 +149,9 @@ class Figure(ApiModel):
             return ""
         bounds = self.interval
         return f"{self.value:.2f}x" + (f" [{bounds.low:.2f}, {bounds.high:.2f}]" if bounds else "")
+
+    @property
+    def excluded(self) -> str:
+        """What the interval of a ratio excludes: `excludes a gain above 29%`; empty if there is none, or no gain."""
+        most = 100 * (self.interval.high - 1) if self.interval else 0.0
+        return f"excludes a gain above {most:.0f}%" if most > 0 else ""

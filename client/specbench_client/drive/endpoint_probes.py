@@ -106,12 +106,12 @@ def size_of_repeat(arrivals: ArrivalPlan, request_s: float) -> int:
     return next(size for size in SIZES if size >= min(wanted, SIZES[-1]))
 
 
-async def probe_request_s(plan: Plan, prompts: Prompts, headers: Mapping[str, str]) -> float:
-    """Return the mean duration of a request on the slowest endpoint in seconds, one at a time. Raises EngineFailed."""
-    return max([await _probe(plan, arm, prompts, headers) for arm in plan.arms])
+async def probe_requests_s(plan: Plan, prompts: Prompts, headers: Mapping[str, str]) -> list[list[float]]:
+    """Return the durations of requests to each endpoint in seconds, one at a time. Raises EngineFailed."""
+    return [await _probe(plan, arm, prompts, headers) for arm in plan.arms]
 
 
-async def _probe(plan: Plan, arm: Arm, prompts: Prompts, headers: Mapping[str, str]) -> float:
+async def _probe(plan: Plan, arm: Arm, prompts: Prompts, headers: Mapping[str, str]) -> list[float]:
     """Send fillers, whose texts no later request contains, so that no prompt cache is filled with the prompts."""
     fill, records, took_s = FillerPlan(prompts.rows, PROBES_MAX, 0), list[Record](), list[float]()
     async with probe_client(plan, arm, headers) as client:
@@ -123,7 +123,7 @@ async def _probe(plan: Plan, arm: Arm, prompts: Prompts, headers: Mapping[str, s
             elif records[-1].error_class != ErrorClass.HTTP_4XX:
                 break
     _answered(records, f"{arm.endpoint.url if arm.endpoint else ''} failed a first request")
-    return sum(took_s) / len(took_s)
+    return took_s
 
 
 def _answered(records: Sequence[Record], failure: str) -> list[Record]:

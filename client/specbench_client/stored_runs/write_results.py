@@ -110,8 +110,8 @@ def is_decided(run: Run, report: Callable[[str], None]) -> bool:
     if may_end and decided_after(run.plan, run.manifests, judged) is not None:
         return True
     known = [(each.cell, each.cell.speedup) for each in judged if each.cell.valid and each.cell.speedup]
-    so_far = [f"{cell.arm} {speedup.factor} at {cell.level.words}" for cell, speedup in known]
-    report(f"so far, after {complete} repeats: {', '.join(so_far) or 'no valid comparison'}")
+    so_far = [f"{cell.arm} {each.factor} at {cell.level.words}, {each.excluded}".rstrip(", ") for cell, each in known]
+    report(f"so far, after {complete} repeats: {'; '.join(so_far) or 'no valid comparison'}")
     return False
 
 

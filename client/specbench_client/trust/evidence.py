@@ -161,6 +161,8 @@ class CellEvidence:
     """Reuse of the prompt cache, see `Cell.reuse`."""
     speedup_without_stalls: Figure | None = None
     """The speed-up over the pairs of which neither request stalled; None if there is none, or none stalled."""
+    spans: Spans = field(default_factory=dict)
+    """Start and end of each measured point, by its hash."""
 
     @property
     def greedy(self) -> bool:

@@ -88,7 +88,6 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     comparison.too_few_repeats,
     acceptance.drafter_carryover,
     comparison.not_interleaved,
-    comparison.repeats_apart,
     answer_lengths.ignore_eos,
     engine.arm_specific_arguments,
     engine.arm_environments_differ,
@@ -104,5 +103,6 @@ _ALL: tuple[Check[Any], ...] = (
     *ANSWER_CHECKS,
     *RUN_CHECKS,
     comparison.baseline_invalid,
+    comparison.repeats_apart,
 )
 CHECK_BY_NAME: dict[str, Check[Any]] = {check.name: check for check in _ALL}

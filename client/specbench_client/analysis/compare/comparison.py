@@ -30,6 +30,7 @@ from specbench_client.documents.comparison import (
     Difference,
 )
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE, Figure, Verdict
+from specbench_client.documents.finding import doubting_checks
 from specbench_client.documents.summary import Cell
 from specbench_client.metrics import acceptance, latency, steady_window, time_per_token
 from specbench_client.metrics.metric_types import PercentileMetric, RequestMetric, mean_metric
@@ -225,6 +226,10 @@ def _make_gap(key: CellKey, reason: ComparisonGapReason, message: str, metric: s
     return ComparisonGap(arm=arm, workload=workload, load=load, metric=metric, reason=reason, message=message)
 
 
+SHARED = (
+    "Before and after are over the requests that both results answered, each of which counts equally: a report has all"
+    " requests of its run, and may show other figures."
+)
 APART = (
     "The two results were measured at different times. Ratios of times and throughput include differences between days"
     " or nodes, and no interval covers them. A speed-up is hardly affected, because it is relative to the baseline of"
@@ -234,6 +239,11 @@ APART = (
 
 def comparison(before: StoredResult, after: StoredResult, created: str) -> Comparison:
     """Compare all shown figures; verdicts are after Holm's correction over all of them. `created` is in RFC 3339."""
+    doubts = [
+        f"The {side} result is not trustworthy: {', '.join(doubting_checks(each.summary.findings))}."
+        for side, each in (("earlier", before), ("later", after))
+        if not each.summary.trustworthy
+    ]
     result = compare_results(before, after, [MetricSelection(figure) for figure in SHOWN_METRICS])
     return Comparison(
         created=created,
@@ -243,7 +253,7 @@ def comparison(before: StoredResult, after: StoredResult, created: str) -> Compa
         refused=result.refused,
         cells=[row.compared(verdict) for row, verdict in zip(result.rows, change_verdicts(result.rows), strict=True)],
         uncompared=result.uncompared,
-        limits=[APART],
+        limits=[*doubts, SHARED, *([] if before.summary.uid == after.summary.uid else [APART])],
     )
 
 

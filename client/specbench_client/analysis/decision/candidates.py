@@ -55,6 +55,8 @@ class CandidateCell:
     """Both loads of a gain over the baseline at another one; empty at the same load."""
     unjudged: Sequence[CandidateCell] = ()
     """Cells of its arm that could not be judged: a better one may be among them."""
+    merit: Figure | None = None
+    """What ranks arms at different loads if the baseline is at none of them, larger is better; None: the gain does."""
 
     @property
     def arm(self) -> str:

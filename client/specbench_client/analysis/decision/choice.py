@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME, TEXT_ONLY
 from specbench_client.analysis.decision.candidates import CandidateCell
+from specbench_client.analysis.decision.request import WORTH
 from specbench_client.analysis.statistics.effects import is_larger
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.recommendation import ArmChoice, Attainment, RecommendationAnswer
@@ -26,7 +28,7 @@ def choose(entrants: Sequence[CandidateCell], complexity: Complexity, worth: flo
     settled = [each for each in entrants if each.arm in (choice.arm, *choice.tied)]
     unknown = [cell for each in entrants for cell in each.unjudged]
     if choice.answer is RecommendationAnswer.DRAFTER:
-        best = max(settled, key=_gain)
+        best = max(settled, key=_rank)
         unknown += [each for each in entrants if each not in settled and _may_beat(each, best)]
     return choice.model_copy(update={"unknown": [cell.unknown for cell in unknown]})
 
@@ -41,12 +43,14 @@ def _answer(entrants: Sequence[CandidateCell], complexity: Complexity, worth: fl
     drafters = [each for each in entrants if each.arm != BASELINE_NAME]
     if not any(each.eligible for each in entrants):
         return _nothing(entrants)
-    winners = [each for each in drafters if each.eligible and each.candidate.conclusion is Verdict.BETTER]
+    is_out = baseline is not None and not baseline.eligible and not baseline.unjudged
+    better = [each for each in drafters if each.eligible and each.candidate.conclusion is Verdict.BETTER]
+    winners = [each for each in drafters if each in better or (is_out and _is_enough(each))]
     if winners:
         return _winner(winners, complexity, baseline)
     if baseline is not None and baseline.eligible:
         return _baseline(drafters, worth)
-    return _without_baseline(drafters, baseline, complexity)
+    return _without_baseline(drafters, baseline)
 
 
 def _nothing(entrants: Sequence[CandidateCell]) -> ArmChoice:
@@ -58,7 +62,7 @@ def _nothing(entrants: Sequence[CandidateCell]) -> ArmChoice:
 
 
 def _winner(winners: Sequence[CandidateCell], complexity: Complexity, baseline: CandidateCell | None) -> ArmChoice:
-    best = max(winners, key=_gain)
+    best = max(winners, key=_rank)
     equals = [each for each in winners if each is best or not _apart(best, each)]
     chosen = min(equals, key=lambda each: complexity[each.arm])
     tied = [each.arm for each in equals if each is not chosen]
@@ -86,25 +90,21 @@ def _baseline(drafters: Sequence[CandidateCell], worth: float) -> ArmChoice:
     return ArmChoice(answer=RecommendationAnswer.INCONCLUSIVE, reason=reason)
 
 
-def _without_baseline(
-    drafters: Sequence[CandidateCell], baseline: CandidateCell | None, complexity: Complexity
-) -> ArmChoice:
-    """Choose where the baseline is not eligible: if it misses the targets, a drafter that meets them is the answer."""
+def _without_baseline(drafters: Sequence[CandidateCell], baseline: CandidateCell | None) -> ArmChoice:
+    """Explain why no arm is the answer where the baseline is not eligible."""
     if baseline is None or baseline.unjudged:
         why = f"this run has no baseline ({MEASURE_BASELINE})" if baseline is None else "the baseline is unknown"
         return ArmChoice(
             answer=RecommendationAnswer.INCONCLUSIVE, reason=f"{why}, so whether a drafter pays is unknown"
         )
-    meeting = [each for each in drafters if each.candidate.attainment is Attainment.MET and each.eligible]
-    usable = [each for each in meeting if not each.is_below(1)]
-    if usable:
-        chosen = min(usable, key=lambda each: complexity[each.arm])
-        reason = f"it meets the targets, which the baseline is shown to miss; {_state(chosen)}"
-        tied = [each.arm for each in usable if each is not chosen]
-        return ArmChoice(answer=RecommendationAnswer.DRAFTER, arm=chosen.arm, tied=tied, reason=reason)
     states = ", ".join(f"{each.arm} {_state(each)}" for each in drafters if each.eligible)
     reason = f"the baseline is shown to miss the targets; {states}"
     return ArmChoice(answer=RecommendationAnswer.INCONCLUSIVE, reason=reason)
+
+
+def _is_enough(each: CandidateCell) -> bool:
+    """Return whether this drafter may be used where the baseline is shown to miss the targets."""
+    return each.eligible and each.candidate.attainment is Attainment.MET and not each.is_below(1)
 
 
 def _ruled_out(each: CandidateCell, worth: float) -> bool:
@@ -117,14 +117,14 @@ def _missed(each: CandidateCell) -> bool:
 
 
 def _apart(best: CandidateCell, other: CandidateCell) -> bool:
-    larger, smaller = best.candidate.gain, other.candidate.gain
+    larger, smaller = (each.merit or each.candidate.gain for each in (best, other))
     return larger is not None and smaller is not None and is_larger(larger, smaller)
 
 
-def _gain(each: CandidateCell) -> float:
-    """Return the gain, for sorting; 0 where there is none."""
-    gain = each.candidate.gain
-    return gain.value if gain is not None and gain.value is not None else 0.0
+def _rank(each: CandidateCell) -> float:
+    """Return what ranks the arm, for sorting; 0 where there is nothing."""
+    figure = each.merit or each.candidate.gain
+    return figure.value if figure is not None and figure.value is not None else 0.0
 
 
 def _state(each: CandidateCell) -> str:
@@ -140,7 +140,18 @@ def _state(each: CandidateCell) -> str:
         None: "was not compared",
     }[each.candidate.conclusion]
     gain = each.candidate.gain
-    return f"{words} ({_words(gain)}{each.loads})" if gain is not None and gain.value is not None else words
+    more = ""
+    if gain is not None and each.candidate.conclusion is Verdict.INDISTINGUISHABLE:
+        more = f", {gain.excluded}; {_what_would_decide(gain, len(each.cell.points))}"
+    return f"{words} ({_words(gain)}{each.loads}{more})" if gain is not None and gain.value is not None else words
+
+
+def _what_would_decide(gain: Figure, repeats: int) -> str:
+    """Return about how many repeats with the same noise show a gain, or that it is not worth a drafter."""
+    assert gain.interval is not None, "an indistinguishable gain has one"
+    value, half = math.log(gain.value or 1.0), math.log(gain.interval.high / gain.interval.low) / 2
+    needed = repeats * (half / max(value, math.log(WORTH) - value)) ** 2
+    return f"about {math.ceil(needed)} repeats, or more prompts, would decide"
 
 
 def _words(gain: Figure | None) -> str:

@@ -25,6 +25,7 @@ from specbench_client.analysis.decision.request import (
     faulty_arms,
     not_known,
     ruled_out,
+    why_none_drafts,
     worse_arms,
 )
 from specbench_client.documents.figure import Figure
@@ -156,16 +157,7 @@ def _gain_text(choice: WorkloadChoice, request: RecommendationRequest, words: di
         there = "; there the baseline misses the targets"
     elif other != choice.load:
         there = f" at {words[other]}"
-    return f", {gain.factor} the baseline's {_UNIT[request.objective]}{there}{_capacity_text(choice, words)}"
-
-
-def _capacity_text(choice: WorkloadChoice, words: dict[str, str]) -> str:
-    """Return that arm and baseline meet the targets up to the same load: the gain is not one of capacity."""
-    held = {each.arm: each for each in choice.sustained}
-    arm, baseline = held.get(str(choice.arm)), held.get(BASELINE_NAME)
-    if arm is None or baseline is None or arm.load is None or arm.load != baseline.load:
-        return ""
-    return f"; of the loads measured, both meet the targets up to {words[arm.load]}"
+    return f", {gain.factor} the baseline's {_UNIT[request.objective]}{there}"
 
 
 @dataclass(frozen=True)
@@ -179,6 +171,8 @@ class _Inputs:
     """Arms that are ruled out, with the reasons."""
     at_fault: Collection[str] = ()
     """Those of which it is unknown whether they would pay without their fault."""
+    none_drafts: str = ""
+    """That no arm drafts; empty if one does."""
 
 
 def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> Recommendation:
@@ -188,7 +182,8 @@ def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -
     faulty = faulty_arms(summary)
     barred = ruled_out(plan, summary, request, faulty)
     entries = candidate_cells(plan, summary, request, costs, faulty)
-    question = _Inputs(request, complexity_of(plan), entries, barred, faulty)
+    undrafted = why_none_drafts(plan, summary)
+    question = _Inputs(request, complexity_of(plan), entries, barred, faulty, undrafted)
     workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if request.takes(cell)))
     choices = [_of_workload(name, question) for name in workloads]
     return Recommendation(
@@ -256,6 +251,9 @@ def _at_each_load(name: str, mine: Sequence[CandidateCell], question: _Inputs) -
 def _chosen(entrants: Sequence[CandidateCell], question: _Inputs) -> ArmChoice:
     """Choose among the arms that are not ruled out; if no drafter is left, none pays, unless one is at fault."""
     choice = choose(entrants, question.complexity, question.request.worth)
+    if question.none_drafts and choice.answer is RecommendationAnswer.NO_DRAFTER:
+        why = f"{question.none_drafts}, so whether a drafter pays is unknown"
+        return choice.model_copy(update={"answer": RecommendationAnswer.INCONCLUSIVE, "arm": None, "reason": why})
     if not question.barred:
         return choice
     reasons = f"ruled out: {'; '.join(f'{arm} ({why})' for arm, why in question.barred.items())}"
@@ -292,7 +290,8 @@ def _entrants(
     """Return each arm at its best load. At the baseline's own best load the gain is the paired one.
 
     At another load the figures of the objective are divided, unless the baseline was not measured there: otherwise an
-    arm would win because the baseline is missing where it is best.
+    arm would win because the baseline is missing where it is best. Where the baseline is best at no load, arms at
+    different loads are ranked by the objective itself.
     """
     across = {
         entry.arm: _across(entry, baseline, request)
@@ -308,6 +307,9 @@ def _entrants(
         else entry
         for entry in best
     ]
+    eligible = [entry for entry in best if entry.eligible]
+    if baseline is None and len({entry.cell.level for entry in eligible}) > 1:  # their gains are over several baselines
+        compared = [replace(entry, merit=_across(entry, eligible[0], request)) for entry in compared]
     return [replace(entry, unjudged=_unjudged(entry.arm, mine, request.worth)) for entry in compared]
 
 

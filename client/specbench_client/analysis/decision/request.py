@@ -14,6 +14,7 @@ from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME, TEXT_ONLY, Drafter, Method
 from specbench_api.spec.slo import Slo
+from specbench_client.documents.figure import StatusFigure
 from specbench_client.documents.finding import faults_by_arm
 from specbench_client.documents.recommendation import Objective, SloTarget
 from specbench_client.documents.summary import Cell, RunSummary
@@ -104,6 +105,17 @@ def ruled_out(
     found |= {arm: f"its answers are worse than the baseline's at {', '.join(at)}" for arm, at in worse.items()}
     found |= {arm: f"lossy verification: {'; '.join(options)}" for arm, options in lossy.items()}
     return {name: why for name, why in found.items() if why}
+
+
+def why_none_drafts(plan: Plan, summary: RunSummary) -> str:
+    """Return that no arm but the baseline drafts, according to the servers; empty if one does, or may do so."""
+    facts = [(each.arm, each.facts.get(FactName.DRAFTER_AT_WORK)) for each in summary.arm_environments]
+    at_work = {arm: fact.value for arm, fact in facts if fact is not None}
+    at_work |= {cell.arm: True for cell in summary.cells if (cell.value(StatusFigure.ACCEPTANCE_LENGTH) or 0.0) > 1}
+    others = [arm.drafter is not None or at_work.get(arm.name) is not False for arm in plan.arms if not arm.is_baseline]
+    if not plan.has_baseline or not others or any(others):
+        return ""
+    return "the baseline drafts, and no other arm does (swapped?)" if at_work.get(BASELINE_NAME) else "no arm drafts"
 
 
 def faulty_arms(summary: RunSummary) -> dict[str, str]:

@@ -137,7 +137,9 @@ def _is_spoiled(point: PointSummary) -> bool:
     """Return whether only something outside of the server invalidated the point, or its server had restarted."""
     found = {finding.check for finding in point.findings}
     invalid = {finding.check for finding in point.findings if finding.severity is Severity.INVALID}
-    causes = SPOILED_FROM_OUTSIDE.union(*(CONSEQUENCES[name] for name in found & CONSEQUENCES.keys()))
+    causes = SPOILED_FROM_OUTSIDE.union(*(CONSEQUENCES[name] for name in invalid & CONSEQUENCES.keys()))
+    if client_saturated.name in found:  # also if it was late for single requests only
+        causes |= {chunks_coalesced.name}
     return (bool(invalid) or repeats_apart.name in found) and invalid <= causes
 
 

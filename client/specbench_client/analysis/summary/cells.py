@@ -53,7 +53,7 @@ from specbench_client.numpy_columns import Values
 from specbench_client.trust.checks.answers import SIGNIFICANCE
 from specbench_client.trust.checks.load import without_stalls
 from specbench_client.trust.checks.prompts import INTERVAL_FROM
-from specbench_client.trust.evidence import AnswersEvidence, CellEvidence
+from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, Spans
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS
 
 
@@ -68,6 +68,7 @@ class MeasuredCell:
     rows: Table
     points: tuple[PointSummary, ...]
     slo: Slo | None = None
+    spans: Spans = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -133,6 +134,7 @@ def evaluate_cell(
         trends=tuple(trends),
         reuse=reuse,
         speedup_without_stalls=paired_speedup(SPEEDUP, smooth, measured.seed).figure if smooth else None,
+        spans=measured.spans,
     )
     found = [finding for check in CELL_CHECKS for finding in check.findings(evidence, measured.place)]
     on_points = [finding for point in measured.points for finding in point.findings]

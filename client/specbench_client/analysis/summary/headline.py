@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
+from specbench_api.api_model import in_words
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -21,7 +22,13 @@ from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
 from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.documents.figure import StatusFigure, Verdict
 from specbench_client.documents.finding import Finding, doubting_checks, faults_by_arm
-from specbench_client.documents.recommendation import LoadChoice, RecommendationAnswer, UnknownCell, unknown_words
+from specbench_client.documents.recommendation import (
+    LoadChoice,
+    RecommendationAnswer,
+    UnknownCell,
+    WorkloadChoice,
+    unknown_words,
+)
 from specbench_client.documents.summary import NOT_MEASURED, Cell
 from specbench_client.trust.check_type import list_names, name_some
 from specbench_client.trust.checks.engine import runs_on_research_runtime
@@ -45,6 +52,10 @@ class HeadlineFacts:
     """Arm → why its engine failed, for arms that could not be measured completely."""
     choices: Sequence[LoadChoice] = ()
     """The run's recommendation at each load, which settles ties, and names the arms that may be better."""
+    none_drafts: str = ""
+    """That no arm but the baseline drafts; empty if one does."""
+    within_targets: Sequence[WorkloadChoice] = ()
+    """The recommendation of a run with latency targets, which speed-ups alone do not show; empty without targets."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +89,8 @@ def headline_of(facts: HeadlineFacts) -> str:
         failed = f": {name_some(list(facts.failures), ARMS_NAMED)} failed" if facts.failures else ""
         return f"{_caveats(facts)}Nothing was measured{failed}."
     leads = [f"For {workload}: " if len(workloads) > 1 else "" for workload in workloads]
-    leads[0] = _caveats(facts) + leads[0]
+    undrafted = f"{facts.none_drafts[0].upper()}{facts.none_drafts[1:]}: " if facts.none_drafts else ""
+    leads[0] = _caveats(facts) + undrafted + leads[0]
     return " ".join(_sentence(facts, *each) for each in zip(workloads, leads, strict=True))
 
 
@@ -109,6 +121,11 @@ def _sentence(facts: HeadlineFacts, workload: str, lead: str) -> str:
     found = [_Comparison(*each) for each in conclusions(facts.judged) if each[0].workload == workload]
     ruled_out = _ruled_out(facts, [each.cell for each in found])
     usable = [each for each in found if each.cell.arm not in ruled_out]
+    targeted = next((each for each in facts.within_targets if each.workload == workload), None)
+    if targeted is not None:
+        return _fitting(
+            lead, _ruled_out_clauses(ruled_out), _unknown_clauses(targeted.unknown), _within(targeted, cells)
+        )
     unknown = _unknown(facts, workload, usable)
     winners = _winners(usable, facts.choices)
     used = [each for each in usable if winners.get(each.place) == each.cell.arm]
@@ -178,6 +195,15 @@ def _unknown_clauses(cells: Sequence[UnknownCell]) -> list[str]:
     count = f"{len(arms)} arms" if len(arms) > 1 else arms[0]
     shorter = [f"{names} {_is(arms)} unknown: measure again" for names in (name_some(arms, ARMS_NAMED), count)]
     return [unknown_words(cells), unknown_words(without_reasons), *shorter]
+
+
+def _within(choice: WorkloadChoice, cells: Sequence[Cell]) -> list[str]:
+    """Return what to use within the latency targets, with the gain and without."""
+    arm = "the baseline" if choice.arm == BASELINE_NAME else choice.arm
+    load = next((cell.level.words for cell in cells if cell.level.label == choice.load), "")
+    answer = f"use {arm} at {load}" if arm else in_words(choice.answer)
+    gain = f": {choice.gain.factor}" if choice.gain else ""
+    return [f"With the latency targets: {answer}{each}" for each in (gain, "")]
 
 
 def _is(names: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from specbench_api.spec.workload import Workload
 from specbench_client.analysis.curves.axes import CONCURRENCY, RATE
 from specbench_client.analysis.curves.crossover import MeasuredPlace, find_crossover
 from specbench_client.analysis.decision.recommendation import recommend
-from specbench_client.analysis.decision.request import RecommendationRequest, targets_of
+from specbench_client.analysis.decision.request import RecommendationRequest, targets_of, why_none_drafts
 from specbench_client.analysis.estimates.point_rows import (
     RoundsLeftOut,
     is_invalid,
@@ -43,13 +43,14 @@ from specbench_client.documents.summary import ArmEnvironment, PointSummary, Run
 from specbench_client.metrics.divergence import divergence
 from specbench_client.metrics.tidy_frame import PointRecords
 from specbench_client.trust.checks.comparison import baseline_invalid, missing_points
-from specbench_client.trust.evidence import RunEvidence
+from specbench_client.trust.evidence import RunEvidence, Spans
 from specbench_client.trust.registry import RUN_CHECKS
 
 # The environment of each arm's launches, and how much of the KV cache its drafter takes.
 
 SHOWN_FACTS = (
     FactName.ENGINE_VERSION,
+    FactName.DRAFTER_AT_WORK,
     FactName.GPU,
     FactName.GPU_COUNT,
     FactName.CPU,
@@ -177,7 +178,7 @@ def evaluate_cells(
 ) -> list[EvaluatedCell]:
     """Evaluate every measured cell, by workload and load; parameters as of `summarise_run`."""
     slots = _slots(plan, _in_order(plan, summaries, spans))
-    found = [each for slot in slots for each in _evaluate_slot(plan, slot, records, slo)]
+    found = [each for slot in slots for each in _evaluate_slot(plan, slot, records, slo, spans or {})]
     return with_claims(with_answers_checked(found))
 
 
@@ -249,9 +250,21 @@ def summarise_cells(
         failures=causes,
         headline="",
     )
-    recommendation = recommend(plan, summary, RecommendationRequest(targets=targets_of(slo)))
+    request = RecommendationRequest(targets=targets_of(slo))
+    recommendation = recommend(plan, summary, request)
     at_each_load = [each for choice in recommendation.choices for each in choice.at_each_load]
-    facts = HeadlineFacts(plan, judged, findings, trustworthy, simulated, causes, at_each_load)
+    within = recommendation.choices if request.targets else ()
+    facts = HeadlineFacts(
+        plan,
+        judged,
+        findings,
+        trustworthy,
+        simulated,
+        causes,
+        at_each_load,
+        none_drafts=why_none_drafts(plan, summary),
+        within_targets=within,
+    )
     return summary.model_copy(update={"recommendation": recommendation, "headline": headline_of(facts)})
 
 
@@ -289,7 +302,9 @@ def _slots(plan: Plan, measured: Sequence[PointSummary]) -> list[_Slot]:
     return [slot for slot in slots if slot.points]
 
 
-def _evaluate_slot(plan: Plan, slot: _Slot, records: PointRecords, slo: Slo | None) -> list[EvaluatedCell]:
+def _evaluate_slot(
+    plan: Plan, slot: _Slot, records: PointRecords, slo: Slo | None, spans: Spans
+) -> list[EvaluatedCell]:
     """Evaluate the baseline first; where it is invalid, no comparison with it is valid.
 
     Rows of only one arm and the baseline are stored at a time, whatever the number of arms.
@@ -298,12 +313,14 @@ def _evaluate_slot(plan: Plan, slot: _Slot, records: PointRecords, slo: Slo | No
     theirs = _points_of(arms[0], slot) if arms[0].is_baseline else ()
     own, others = RoundsLeftOut.of(plan, theirs), arms[bool(theirs) :]
     by_arm = [RoundsLeftOut.of(plan, [*theirs, *_points_of(arm, slot)]) for arm in others]
-    baseline = _measured(plan, arms[0], _used(slot.without(own), own, by_arm), records, slo) if theirs else None
+    baseline = (
+        _measured(plan, arms[0], _used(slot.without(own), own, by_arm), records, slo, spans=spans) if theirs else None
+    )
     judged = [evaluate_cell(baseline, None)] if baseline else []
     for arm, rounds in zip(others, by_arm, strict=True):
         # What the baseline lacks is left out on both sides, also where more is invalid than may be left out.
         compared = slot.without(own).without(rounds) if own.few else slot
-        measured = _measured(plan, arm, compared, records, slo)
+        measured = _measured(plan, arm, compared, records, slo, spans=spans)
         cell = _losslessness(measured, baseline, records) if baseline else evaluate_cell(measured, None)
         on_cell = any(finding.severity is Severity.INVALID for finding in cell.findings)
         hopeful = not on_cell and rounds.may_become_few(plan.load.repeats // REPEATS_OF_ROUND)
@@ -320,10 +337,12 @@ def _used(slot: _Slot, own: RoundsLeftOut, by_arm: Sequence[RoundsLeftOut]) -> _
     return replace(slot, points=tuple(point for point in slot.points if point.hash in used))
 
 
-def _measured(plan: Plan, arm: Arm, slot: _Slot, records: PointRecords, slo: Slo | None) -> MeasuredCell:
+def _measured(
+    plan: Plan, arm: Arm, slot: _Slot, records: PointRecords, slo: Slo | None, *, spans: Spans
+) -> MeasuredCell:
     points = _points_of(arm, slot)
     rows = load_rows(plan, points, records)
-    return MeasuredCell(plan, arm, slot.workload, slot.level, rows, points, slo)
+    return MeasuredCell(plan, arm, slot.workload, slot.level, rows, points, slo, spans)
 
 
 def _points_of(arm: Arm, slot: _Slot) -> tuple[PointSummary, ...]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.load import Level
+from specbench_api.spec.load import ArmOrder, Level
 from specbench_client.analysis.statistics.bootstrap import IntervalBounds
 from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.documents.figure import Figure, FigureInterval
@@ -238,16 +238,17 @@ def _restarted_within(window: PointSummary) -> bool:
 
 
 def with_divided_rounds(plan: Plan, points: Sequence[PointSummary], spans: Spans) -> list[PointSummary]:
-    """Return the points of running servers in their order, with a finding where something divides their round.
+    """Return the points in their order, with a finding where something divides a round of interleaved arms.
 
-    That is another process of the arm's server than before in the round, or other repeats between the arms' points of
-    its repeat: the run was continued after one server had failed. A restart between two rounds divides none.
+    That is other repeats between the arms' points of its repeat: the run was continued after one server had failed.
+    Of a running server it is also another process than before in the round. A restart between two rounds divides none.
     `points`: in the plan's order, which is that of measurement unless loads were added or points were lost.
     """
     ordered = sorted(points, key=lambda point: spans[point.hash]) if all(p.hash in spans for p in points) else points
     causes = dict[str, str]()
-    for arm in plan.arms if plan.alternates and len(plan.arms) > 1 else ():
-        causes |= _restarts([point for point in ordered if point.arm == arm.name])
+    for arm in plan.arms if plan.load.order is ArmOrder.INTERLEAVED and len(plan.arms) > 1 else ():
+        if plan.alternates:
+            causes |= _restarts([point for point in ordered if point.arm == arm.name])
         if not arm.is_baseline:
             causes |= _out_of_turn(arm.name, ordered, spans)
     return [_with_division(point, causes[point.hash]) if point.hash in causes else point for point in points]

@@ -127,7 +127,8 @@ def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
     message = (
         f"the client sent requests late, which adds {worst.late_ms:,.2f} ms to {worst.name}; at most"
         f" {worst.allowed_ms:,.2f} ms is tolerable: the delay before sending (connect_ns − intended_ns) is the"
-        f" client's, not the engine's; left out: {list_names(left_out) or 'nothing'}"
+        f" client's, not the engine's; left out of repeat {evidence.point.repeat + 1}:"
+        f" {list_names(left_out) or 'nothing'}; the load's figures are judged over all its repeats"
     )
     severity = Severity.INVALID if worst.name == MEAN_E2E else Severity.WARNING
     return [CheckResult(severity, message, value=worst.late_ms, threshold=worst.allowed_ms)]

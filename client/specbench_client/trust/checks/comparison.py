@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
@@ -17,10 +16,10 @@ from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import window_throughput
-from specbench_client.metrics.tidy_frame import numbers, steady_rows
+from specbench_client.metrics.tidy_frame import known_sum, numbers, steady_rows
 from specbench_client.metrics.time_per_token import decode_ns, timed_steps
 from specbench_client.trust.check_type import CheckResult, CheckResults, check, name_some
-from specbench_client.trust.evidence import CellEvidence, RunEvidence, Spans
+from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence, Spans
 
 NAMED = 6
 
@@ -71,16 +70,19 @@ SHARE = 0.1
 def unpaired_requests(evidence: CellEvidence) -> CheckResults:
     """Steady requests of the arm have no partner in the baseline."""
     pairs = evidence.pairs
-    if pairs is None or pairs.candidates == 0:
+    if pairs is None or pairs.candidates == 0 or evidence.baseline is None:
         return []
+    # Repeats that the baseline lacks, after an interruption, are those of MissingPoints.
+    shared = np.unique(numbers(evidence.baseline, "repeat"))
+    candidates = int(np.isin(numbers(steady_rows(evidence.rows), "repeat"), shared).sum()) or pairs.candidates
     paired = len(pairs)
-    share = 1 - paired / pairs.candidates
+    share = 1 - paired / candidates
     if paired == 0:
-        message = f"none of {pairs.candidates} steady requests has a partner in the baseline, so there is no comparison"
+        message = f"none of {candidates} steady requests has a partner in the baseline, so there is no comparison"
         return [CheckResult(Severity.WARNING, message, value=share, threshold=SHARE)]
     if share <= SHARE:
         return []
-    message = f"{share:.0%} of {pairs.candidates} steady requests have no partner in the baseline"
+    message = f"{share:.0%} of {candidates} steady requests have no partner in the baseline"
     if pairs.unpaired_later:
         message += f", {pairs.unpaired_later} of them because they are later turns whose earlier replies differ"
     return [CheckResult(Severity.INFO, message, value=share, threshold=SHARE)]
@@ -115,55 +117,33 @@ def not_interleaved(evidence: RunEvidence) -> CheckResults:
     return [CheckResult(Severity.INFO, message)]
 
 
-PAUSE = timedelta(hours=1)
-
-
 @check(
     name="RepeatsApart",
-    severities=(Severity.WARNING, Severity.INFO),
+    severities=(Severity.WARNING,),
     threshold=(
-        "`order: Interleaved`, and between an arm's and the baseline's point of a repeat another repeat (Warning), or a"
-        f" pause of more than {PAUSE.seconds // 3600} hour (Info). Of running servers also a restart between the two"
-        " points of an arm in a round at a load (Warning)"
+        "`order: Interleaved`, and between an arm's and the baseline's point of a repeat another repeat. Of running"
+        " servers also a restart between the two points of an arm in a round at a load"
     ),
     rationale=(
         "A run that is continued after a server failed measures that server's repeats alone: drift since then looks"
-        " like a speed-up. A pause may be that of a queue."
+        " like a speed-up."
     ),
     remedy="Measure both again without an interruption.",
 )
-def repeats_apart(evidence: RunEvidence) -> CheckResults:
+def repeats_apart(_: PointEvidence) -> CheckResults:
     """Repeats of an arm and its baseline, which were to be measured in turns, were measured apart."""
-    if evidence.plan.load.order is not ArmOrder.INTERLEAVED:
-        return []
-    found = []
-    for arm in evidence.plan.arms:
-        apart, paused = _repeats_apart(evidence, arm.name, timedelta.max), _repeats_apart(evidence, arm.name, PAUSE)
-        repeats = apart or paused
-        if repeats and not arm.is_baseline:
-            between = "other repeats" if apart else f"a pause of more than {PAUSE.seconds // 3600} hour"
-            message = (
-                f"{len(repeats)} of {evidence.plan.load.repeats} repeats of {arm.name} and the baseline were measured"
-                f" with {between} between them, not in turns: a change of the machine in this time is part of the"
-                " speed-up"
-            )
-            severity = Severity.WARNING if apart else Severity.INFO
-            found.append(CheckResult(severity, message, value=len(repeats), threshold=1, arm=arm.name))
-    return found
+    return []
 
 
-def _repeats_apart(evidence: RunEvidence, arm: str, pause: timedelta) -> list[int]:
-    compared = [each for each in evidence.summaries if each.arm in (arm, BASELINE_NAME) and each.hash in evidence.spans]
-    return divided_repeats(compared, evidence.spans, pause)
+"""Follows from the times of all points: `analysis.summary.trends` reports it."""
 
 
-def divided_repeats(compared: Iterable[PointSummary], spans: Spans, pause: timedelta = timedelta.max) -> list[int]:
-    """Return the repeats of an arm and the baseline that another repeat, or a longer pause, divides."""
-    parts = Counter[int]()
-    before, until = -1, datetime.min.replace(tzinfo=UTC)
-    for (began, ended), repeat in sorted((spans[each.hash], each.repeat) for each in compared):
-        parts[repeat] += repeat != before or began - until > pause
-        before, until = repeat, ended
+def divided_repeats(compared: Iterable[PointSummary], spans: Spans) -> list[int]:
+    """Return the repeats of an arm and the baseline that another repeat divides."""
+    parts, before = Counter[int](), -1
+    for _, repeat in sorted((spans[each.hash], each.repeat) for each in compared):
+        parts[repeat] += repeat != before
+        before = repeat
     return [repeat for repeat, count in parts.items() if count > 1]
 
 
@@ -281,7 +261,8 @@ def steps_faster_than_baseline(evidence: CellEvidence) -> CheckResults:
     repeats = numbers(evidence.pairs.arm, "repeat")
     ratios = [_ratio(evidence.pairs.among(repeats == repeat)) for repeat in np.unique(repeats)]
     known = [ratio for ratio in ratios if ratio is not None]
-    if not known or max(known) >= 1 - SHORTER:
+    drafts = known_sum(numbers(evidence.pairs.baseline, "accepted_tokens"))  # then its steps verify drafts too
+    if drafts or not known or max(known) >= 1 - SHORTER:
         return []
     middle = float(np.median(known))
     message = (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 
 import numpy as np
 
 from specbench_api.spec.load import ArrivalProcess
+from specbench_client.documents.figure import counted
 from specbench_client.documents.finding import Severity
 from specbench_client.load.phases import NS_PER_S
 from specbench_client.metrics.pairing import Pairs
@@ -220,11 +222,17 @@ def requests_stalled(evidence: CellEvidence) -> CheckResults:
     silence_s = numbers(stalled, "silence_ns") / NS_PER_S
     worst = stalled.at(np.argsort(-silence_s)[:1])
     point = next(each for each in evidence.plan.points if has_text(worst, POINT, each.hash).all())
+    span, begun = (
+        evidence.spans.get(point.hash),
+        timedelta(seconds=float(numbers(worst, "silent_from_ns")[0]) / NS_PER_S),
+    )
+    clock = f" at {span[0] + begun:%Y-%m-%d %H:%M:%S%z}" if span else ""
     message = (
-        f"the server of {point.arm}, or the network, stopped in repeat {point.repeat + 1} at {point.level.words}:"
+        f"the server of {point.arm}, or the network, stopped{clock} in repeat {point.repeat + 1} at"
+        f" {point.level.words}:"
         f" nothing of request {distinct_texts(worst, REQUEST)[0]} arrived for {silence_s.max():.1f} s"
     )
-    message += f", and {len(stalled) - 1} more requests stalled" if len(stalled) > 1 else ""
+    message += f", and {counted(len(stalled) - 1, 'more request')} stalled" if len(stalled) > 1 else ""
     changed, speedup, without = 0.0, evidence.speedup, evidence.speedup_without_stalls
     if speedup and without and speedup.value and without.value:
         changed = abs(math.log(without.value / speedup.value))
