@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from specbench_api.plan.expansion import lay_out
-from specbench_api.plan.plan import Arm, EngineGroup, Plan
+from specbench_api.plan.plan import REPEATS_TO_DECIDE, Arm, EngineGroup, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.parsing import parse_run
 from specbench_client.analysis.estimates.speedups import SPEEDUP, PairedSpeedup, paired_speedup
@@ -18,8 +18,8 @@ from specbench_client.analysis.statistics.significance import verdicts
 from specbench_client.analysis.summary.run import evaluate_cells
 from specbench_client.analysis.summary.stop_rule import is_settled
 from specbench_client.documents.figure import Figure, Verdict
-from specbench_client.documents.summary import REPEATS_TO_DECIDE, Cell
-from specbench_client.drive.endpoint_probes import LEAST
+from specbench_client.documents.summary import Cell
+from specbench_client.drive.load_probes import LEAST
 from specbench_client.metrics.pairing import pair_requests
 from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.metrics.tidy_frame import iter_tidy, without_point_columns

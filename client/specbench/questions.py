@@ -26,7 +26,7 @@ from specbench_client.documents.comparison import Comparison
 from specbench_client.documents.recommendation import Recommendation
 from specbench_client.errors import BadInput
 from specbench_client.measure_flags import with_flag_names
-from specbench_client.report.renderers import markdown_report
+from specbench_client.report.table_renderers import markdown_report
 from specbench_client.report.text.comparison import comparison_markdown
 from specbench_client.report.text.decision import decision_report
 from specbench_client.report.text.text_table import csv_fields

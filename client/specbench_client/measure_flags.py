@@ -10,9 +10,9 @@ import math
 import re
 from dataclasses import dataclass
 
+from specbench_api.plan.plan import REPEATS_TO_DECIDE
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.load import REPEATS_MAX, ArrivalProcess
-from specbench_client.documents.summary import REPEATS_TO_DECIDE
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from specbench_client.analysis.statistics import bootstrap, level
 from specbench_client.analysis.summary.trends import FIGURES, RELATIVE_CHANGE, SHARE_CHANGE
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.summary import MIN_WINDOWS
-from specbench_client.metrics import acceptance, goodput, record_lists, steady_window
+from specbench_client.metrics import acceptance, chunks_and_steps, goodput, steady_window
 from specbench_client.metrics.acceptance import (
     accepted_exactly,
     conditional_acceptance,
@@ -70,7 +70,7 @@ def breakdown_section() -> str:
 
 def _rows() -> list[tuple[str, str, str, str]]:
     positions, contexts = (
-        ", ".join(f"{low:,}" for low in lows[1:4]) for lows in (record_lists.POSITIONS, record_lists.CONTEXTS)
+        ", ".join(f"{low:,}" for low in lows[1:4]) for lows in (chunks_and_steps.POSITIONS, chunks_and_steps.CONTEXTS)
     )
     by_length = (
         f"{breakdown.BY_LITERATURE}, if at least two of these classes have {breakdown.CLASS_PROMPTS_MIN} prompts or"

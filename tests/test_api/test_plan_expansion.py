@@ -14,7 +14,6 @@ from generators.structural_schema import structural
 from specbench_api.errors import InvalidSpec
 from specbench_api.plan import expansion
 from specbench_api.plan.canonical import differing_fields, extends
-from specbench_api.plan.estimate import PlanEstimate, estimate
 from specbench_api.plan.expansion import (
     arms_of,
     expand,
@@ -26,6 +25,7 @@ from specbench_api.plan.expansion import (
     without_added_rounds,
 )
 from specbench_api.plan.plan import Plan
+from specbench_api.plan.size import PlanSize, estimate
 from specbench_api.plan.validation import CELLS_MAX, GROUPS_MAX
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import PromptCache
@@ -441,8 +441,8 @@ TURNS = {"chat": [1, 1, 2]}
 
 def test_the_estimate_is_none_where_turns_or_durations_are_unknown() -> None:
     plan = expand(run_of({"spec.load": {"concurrency": [1, 2], "repeats": 2}}))
-    assert estimate(plan) == PlanEstimate(3, 8, requests=None, output_tokens_at_most=None, load_seconds=None)
-    assert estimate(plan, TURNS) == PlanEstimate(3, 8, requests=32, output_tokens_at_most=32 * 256, load_seconds=None)
+    assert estimate(plan) == PlanSize(3, 8, requests=None, output_tokens_at_most=None, load_seconds=None)
+    assert estimate(plan, TURNS) == PlanSize(3, 8, requests=32, output_tokens_at_most=32 * 256, load_seconds=None)
 
 
 @pytest.mark.parametrize(

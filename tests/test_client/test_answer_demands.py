@@ -38,7 +38,7 @@ from specbench_client.simulator import (
     make_drafter,
     parse_faults,
 )
-from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.workload.prompts import Prompts, load_workload
 from specbench_client.workload.row_parsing import Prompt, extract_answer
 from specbench_testing.closing_servers import ClosingTestServer

@@ -192,8 +192,8 @@ SHORT_REPEATS = (
     sys.executable,
     "-c",
     """from specbench_client import cli
-from specbench_client.drive import endpoint_probes
-endpoint_probes.REPEAT_S = 0.2
+from specbench_client.drive import load_probes
+load_probes.REPEAT_S = 0.2
 cli.main()""",
 )
 """The command with repeats of a fifth of a second."""

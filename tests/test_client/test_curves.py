@@ -25,7 +25,7 @@ from specbench_client.documents.curves import CrossoverKind, Curves, DraftLength
 from specbench_client.documents.figure import FigureInterval, Verdict
 from specbench_client.documents.summary import RunSummary
 from specbench_client.metrics.pairing import pair_requests
-from specbench_client.report.renderers import markdown_report
+from specbench_client.report.table_renderers import markdown_report
 from specbench_client.report.text.curves import (
     break_even_table,
     crossover_lines,

@@ -30,7 +30,6 @@ from specbench_client.drive.endpoint_detection import (
     detect_endpoint,
     unreported_acceptance,
 )
-from specbench_client.drive.endpoint_probes import probe_completion
 from specbench_client.drive.engine_connection import (
     COUNTER_READINGS,
     FIRST_COMPLETION_PAUSE_S,
@@ -41,6 +40,7 @@ from specbench_client.drive.engine_connection import (
     first_completion,
     first_messages,
 )
+from specbench_client.drive.load_probes import probe_completion
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.known_secrets import key_remedy
 from specbench_client.simulator import SimulatedMethod, SimulatorConfig, make_drafter

@@ -15,7 +15,7 @@ from specbench_client.cli import exit_code, measure_choices
 from specbench_client.cli.measure import Measurement, measure
 from specbench_client.cli.measure_choices import as_interrupted, with_swept_loads
 from specbench_client.documents.record import Record
-from specbench_client.drive.endpoint_probes import ProbedLoad, find_levels, probed_load
+from specbench_client.drive.load_probes import ProbedLoad, find_levels, probed_load
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
 from specbench_testing.local_results import store_point

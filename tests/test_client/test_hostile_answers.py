@@ -19,13 +19,13 @@ from specbench_client.dialects.engine_answer import BadAnswer
 from specbench_client.dialects.engine_facts import info_labels, read_facts
 from specbench_client.dialects.metrics_page import MAX_LINE_CHARS, totals_by_model
 from specbench_client.dialects.registry import DIALECTS
-from specbench_client.load.load_shares import MIN_HELD_BYTES, held_bytes_of_worker, memory_limit
+from specbench_client.load.machine_limits import MIN_HELD_BYTES, held_bytes_of_worker, memory_limit
 from specbench_client.transport import sse
 from specbench_client.transport.control_client import MAX_CONTROL_BYTES, ControlClient, ControlError
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, ReceivedBytes
 from specbench_client.transport.http_connection import HttpConnection, ResponseParser
+from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.transport.kernel_timestamps import PollPass
-from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.limits import MAX_ANSWER_BYTES, MAX_HEAD_BYTES, READ_OVERHEAD_BYTES
 from specbench_client.transport.sse import MalformedStream, parse_events
 from specbench_testing.conversation_turns import CannedTransport, context, turn

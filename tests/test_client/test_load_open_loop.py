@@ -14,9 +14,9 @@ from specbench_client.chat import RequestStart
 from specbench_client.cooperative_tasks import CooperativeTask
 from specbench_client.load.conversation_runner import REFUSED_PAUSE_NS, ThinkingUsers
 from specbench_client.load.conversations import is_filler
-from specbench_client.load.load_shares import OpenLoopShare, open_loop_load
 from specbench_client.load.loops import sleep_until
 from specbench_client.load.turns import Turn, TurnClient, TurnResult
+from specbench_client.load.worker_shares import OpenLoopShare, open_loop_load
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, UnparsedExchange
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.conversation_turns import failure, result_of, row

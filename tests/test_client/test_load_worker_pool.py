@@ -21,9 +21,9 @@ from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.errors import BadInput
-from specbench_client.load.load_shares import WorkerLoad, closed_loop_load, open_loop_load
 from specbench_client.load.turns import RequestConfig
 from specbench_client.load.worker_pool import WorkerLost, WorkerPool
+from specbench_client.load.worker_shares import WorkerLoad, closed_loop_load, open_loop_load
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.conversation_turns import row

@@ -20,7 +20,7 @@ import pytest
 from specbench_api.outcome.layout import STATUS
 from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.expansion import lay_out
-from specbench_api.plan.plan import EngineGroup, Plan, Point
+from specbench_api.plan.plan import REPEATS_TO_DECIDE, EngineGroup, Plan, Point
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.gate import GateMetric
 from specbench_client.analysis.compare.comparison import comparison
@@ -35,16 +35,9 @@ from specbench_client.cli.run_execution import RunOptions, execute_run
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.figure import Figure, Verdict
 from specbench_client.documents.finding import Finding, Severity
-from specbench_client.documents.summary import (
-    REPEATS_TO_DECIDE,
-    Cell,
-    ClientHealth,
-    CounterDeltas,
-    PointSummary,
-    RunSummary,
-)
-from specbench_client.drive.endpoint_probes import LEAST, PER_STREAM, PER_STREAM_MOST, size_of_repeat
+from specbench_client.documents.summary import Cell, ClientHealth, CounterDeltas, PointSummary, RunSummary
 from specbench_client.drive.load_planning import ArrivalPlan
+from specbench_client.drive.load_probes import LEAST, PER_STREAM, PER_STREAM_MOST, size_of_repeat
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.drive.resume import claim_store
 from specbench_client.errors import BadInput, NotDurable

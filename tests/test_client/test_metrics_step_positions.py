@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from specbench_client.metrics.record_lists import (
+from specbench_client.metrics.chunks_and_steps import (
     ANSWER,
     CONTEXTS,
     POSITIONS,

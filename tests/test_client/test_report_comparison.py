@@ -20,7 +20,7 @@ from specbench_client.documents.comparison import (
     GateTestOutcome,
 )
 from specbench_client.documents.figure import Figure, FigureInterval, Verdict
-from specbench_client.report.renderers import fit_columns, rich_table
+from specbench_client.report.table_renderers import fit_columns, rich_table
 from specbench_client.report.text.comparison import (
     LENGTH_MAX,
     ROWS_MAX,

@@ -25,14 +25,14 @@ from specbench_client.documents.figure import Figure, FigureInterval, Verdict
 from specbench_client.documents.summary import RunSummary
 from specbench_client.measure_flags import MEASURED_WORKLOAD
 from specbench_client.report.html import render_html
-from specbench_client.report.renderers import (
+from specbench_client.report.results_csv import csv
+from specbench_client.report.table_renderers import (
     escape_markdown,
     fit_columns,
     markdown_report,
     markdown_table,
     rich_table,
 )
-from specbench_client.report.results_csv import csv
 from specbench_client.report.text.answers import answers_table, lossless_table
 from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics, ends_topic, reuse_tables
 from specbench_client.report.text.curves import break_even_table

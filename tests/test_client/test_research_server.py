@@ -37,7 +37,7 @@ from specbench_client.research.server import ResearchServer
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude
 from specbench_client.transport.control_client import ControlClient
-from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.http_transport import KernelTransport
 from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.conversation_turns import context, row
 from specbench_testing.load_loops import LoopDriver

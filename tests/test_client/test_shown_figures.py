@@ -25,8 +25,8 @@ from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.html import render_html
 from specbench_client.report.plots import charts as plots
-from specbench_client.report.renderers import rich_table
 from specbench_client.report.results_csv import csv
+from specbench_client.report.table_renderers import rich_table
 from specbench_client.report.text.results_table import cells_table
 from specbench_client.report.text.run_report import markdown
 from specbench_client.stored_runs.frames import cells_frame

@@ -32,7 +32,7 @@ from specbench_client.simulator import (
     parse_faults,
 )
 from specbench_client.transport.control_client import ControlClient
-from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.closing_servers import ClosingTestServer
 from specbench_testing.conversation_turns import context, row

@@ -15,11 +15,11 @@ import pytest
 
 from specbench_client.errors import EngineFailed
 from specbench_client.known_secrets import key_remedy
-from specbench_client.transport import kernel_transport
+from specbench_client.transport import http_transport
 from specbench_client.transport.control_client import AccessRejected, ControlClient, ControlError
 from specbench_client.transport.error_messages import ADDRESS_REMEDY
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource, Transport
-from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.transport.limits import OutOfSockets
 from specbench_client.transport.retry_after import pause_before_retry_s, retry_after_s
 from specbench_testing.scripted_server import HEAD, Script, ScriptAction, response, serve_scripts, unused_url
@@ -231,7 +231,7 @@ async def test_error_status_is_kept_when_its_body_is_truncated(server_tls: Tls) 
 
 
 async def test_response_above_the_size_limit_is_malformed(server_tls: Tls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_transport, "MAX_ANSWER_BYTES", 10)
+    monkeypatch.setattr(http_transport, "MAX_ANSWER_BYTES", 10)
     exchange = await run_exchange(server_tls, HEAD, b"data: 1\n\ndata: 2\n\n", ScriptAction.STALL)
     assert exchange.error_class is ErrorClass.MALFORMED
     assert "longer than 10 bytes" in (exchange.error or "")

@@ -26,8 +26,8 @@ from specbench_client.transport.exchange import (
     HttpRequest,
 )
 from specbench_client.transport.http_connection import HttpConnection
+from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.transport.kept_connections import KeptConnections
-from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.socket_poller import READ_BYTES
 from specbench_client.transport.tls_socket import TlsSocket
 from specbench_testing.closing_servers import accepting

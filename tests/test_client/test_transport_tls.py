@@ -22,7 +22,7 @@ from specbench_client.transport.exchange import (
     HttpRequest,
     TimestampSource,
 )
-from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.transport.sse import parse_events
 from specbench_testing.closing_servers import accepting
 from specbench_testing.scripted_server import HEAD, Script, ScriptAction, serve_scripts

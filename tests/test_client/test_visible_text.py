@@ -20,7 +20,7 @@ from specbench_client.cli import exit_code, streams
 from specbench_client.cli.output import ProgressConsole, ResultConsole
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.documents.summary import RunSummary
-from specbench_client.report.renderers import markdown_code, markdown_report, markdown_sentence, spreadsheet
+from specbench_client.report.table_renderers import markdown_code, markdown_report, markdown_sentence, spreadsheet
 from specbench_client.report.text.text_table import Report, TextTable, Topic
 from specbench_client.visible_text import spreadsheet_text, visible
 from specbench_testing.hostile_documents import with_hostile_texts

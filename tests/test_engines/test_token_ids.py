@@ -16,7 +16,7 @@ from specbench_api.spec.model import Target
 from specbench_api.spec.workload import Output
 from specbench_client.documents.record import Record
 from specbench_client.local.engine_process import EngineProcess
-from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_client.workload.chat_template.template import AppliedTemplate
 from specbench_testing.conversation_turns import context, row

@@ -25,7 +25,7 @@ from specbench_client.documents.summary import CounterDeltas
 from specbench_client.errors import EngineFailed
 from specbench_client.local.engine_process import EngineProcess
 from specbench_client.transport.control_client import ControlClient
-from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.http_transport import KernelTransport
 from specbench_testing.conversation_turns import context, row
 from specbench_testing.load_loops import DrivenEngine
 from specbench_testing.real_engine_run import run_here

@@ -16,7 +16,7 @@ from specbench_client.cli.value_types import Choice, FiniteRange
 from specbench_client.documents.breakdown import Breakdown
 from specbench_client.documents.summary import RunSummary
 from specbench_client.errors import BadInput
-from specbench_client.report.renderers import markdown_report
+from specbench_client.report.table_renderers import markdown_report
 from specbench_client.report.text.breakdown import DIMENSIONS, breakdown_topics, ends_topic
 from specbench_client.report.text.text_table import Report, Topic, mark_simulated
 

@@ -18,7 +18,7 @@ import click
 from specbench_api import API_VERSION
 from specbench_api.errors import InvalidSpec
 from specbench_api.plan.expansion import lay_out
-from specbench_api.plan.plan import Plan
+from specbench_api.plan.plan import REPEATS_TO_DECIDE, Plan
 from specbench_api.spec.chat_template import AppliedBy
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import SECRET, EngineKind, flaw_of
@@ -43,16 +43,10 @@ from specbench_client.cli.options import (
 )
 from specbench_client.cli.streams import echo
 from specbench_client.dialects.recognition import engine_url, server_address
-from specbench_client.documents.summary import REPEATS_TO_DECIDE
 from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header, keep_headers_secret
-from specbench_client.load.load_shares import (
-    RATE_PER_WORKER,
-    STREAMS_PER_WORKER,
-    WORKERS_PER_CORE,
-    max_workers,
-    usable_cores,
-)
+from specbench_client.load.machine_limits import usable_cores
+from specbench_client.load.worker_shares import RATE_PER_WORKER, STREAMS_PER_WORKER, WORKERS_PER_CORE, max_workers
 from specbench_client.measure_flags import FLAGS, MEASURED_WORKLOAD, with_flag_names
 from specbench_client.transport.exchange import reject_reserved_headers
 from specbench_client.workload.source_detection import guess_dataset

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
-from specbench_api.plan.plan import Plan
+from specbench_api.plan.plan import REPEATS_TO_DECIDE, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import DialectName, PromptCache
 from specbench_api.spec.load import Load
@@ -21,9 +21,10 @@ from specbench_client.cli.measure import Measurement
 from specbench_client.cli.streams import echo
 from specbench_client.cli.validate import few_repeats, print_warnings
 from specbench_client.documents.figure import counted
-from specbench_client.documents.summary import REPEATS_TO_DECIDE
 from specbench_client.drive.endpoint_detection import detect_endpoint, unreported_acceptance
-from specbench_client.drive.endpoint_probes import (
+from specbench_client.drive.engine_connection import FieldRejected, ModelNotServed, RateLimited
+from specbench_client.drive.load_planning import load_arrival_plan
+from specbench_client.drive.load_probes import (
     SIZES,
     STREAMS_MAX,
     EndpointProbe,
@@ -32,8 +33,6 @@ from specbench_client.drive.endpoint_probes import (
     probe_requests_s,
     size_of_repeat,
 )
-from specbench_client.drive.engine_connection import FieldRejected, ModelNotServed, RateLimited
-from specbench_client.drive.load_planning import load_arrival_plan
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.local_runs import find_begun_plan
 from specbench_client.measure_flags import with_flag_names

@@ -17,7 +17,7 @@ from rich.segment import Segment
 from specbench_api.api_model import ApiModel
 from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.errors import BadInput
-from specbench_client.report.renderers import markdown_report, rich_table
+from specbench_client.report.table_renderers import markdown_report, rich_table
 from specbench_client.report.text.text_table import Report, TextTable
 from specbench_client.visible_text import visible
 

@@ -74,9 +74,6 @@ class EndToEnd(ApiModel):
 
 MIN_WINDOWS = 8
 """Fewest windows of a soak test that give changes over time: fewer do not separate autocorrelation from a slope."""
-REPEATS_TO_DECIDE = 6
-"""Repeats of a comparison of running servers, and of its first decision: even, so that a linear drift cancels (ABBA).
-Removing it costs a degree of freedom, so that four repeats would give an interval half as wide again."""
 
 
 CLOSED_LOOP: Final = "ClosedLoop"

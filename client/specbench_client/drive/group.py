@@ -41,7 +41,7 @@ from specbench_client.drive.progress import PROGRESS, ProgressTracker
 from specbench_client.drive.prompts import WorkloadPrompts, load_workload_prompts, reject_too_long_prompts
 from specbench_client.drive.resume import claim_store, reject_changed_inputs
 from specbench_client.errors import NotDurable
-from specbench_client.load.load_shares import usable_cores
+from specbench_client.load.machine_limits import usable_cores
 from specbench_client.load.worker_pool import WorkerPool
 from specbench_client.store.points import PointStore
 from specbench_client.store.retrying import RetryingStore, RetryPolicy

@@ -22,7 +22,7 @@ from specbench_client.load.arrivals import (
     mean_rate,
     schedule_arrivals,
 )
-from specbench_client.load.load_shares import (
+from specbench_client.load.worker_shares import (
     WorkerLoad,
     closed_loop_load,
     open_loop_load,

@@ -26,9 +26,9 @@ from specbench_client.drive.progress import STORING, ProgressTracker
 from specbench_client.drive.prompts import prompts_of_point
 from specbench_client.errors import EngineFailed
 from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
-from specbench_client.load.load_shares import WorkerLoad
 from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
 from specbench_client.load.worker_pool import FinishedLoad, WorkerPool
+from specbench_client.load.worker_shares import WorkerLoad
 from specbench_client.metrics.tidy_frame import COLUMNS, tidy
 from specbench_client.store.points import MeasurementSpan, PointStore
 from specbench_client.store.records import RecordWriter

@@ -43,8 +43,8 @@ from specbench_client.load.conversation_runner import (
     thinking_users,
 )
 from specbench_client.load.judge_parent import AnswerJudge
-from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, held_bytes_of_worker
 from specbench_client.load.loops import ClosedLoop, FillerSender, OpenLoop, PreciseTimer, sleep_until
+from specbench_client.load.machine_limits import held_bytes_of_worker
 from specbench_client.load.phases import InFlightRecorder
 from specbench_client.load.request_buffer import (
     REQUESTS_AHEAD,
@@ -54,8 +54,9 @@ from specbench_client.load.request_buffer import (
 )
 from specbench_client.load.shared_state import SharedState
 from specbench_client.load.turns import RequestConfig, TurnClient
+from specbench_client.load.worker_shares import ClosedLoopShare, OpenLoopShare
 from specbench_client.transport.exchange import ConnectionsAhead
-from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.transport.limits import raise_socket_limit
 from specbench_client.workload.row_parsing import Prompt
 
@@ -212,7 +213,7 @@ async def _serve(pipe: Connection[Any, Any], shared: SharedState) -> None:
 
 
 SPARE_CONNECTIONS = 2
-"""Spare connections of a closed loop: one that replaces a lost one, and one more, see `transport.kernel_transport`."""
+"""Spare connections of a closed loop: one that replaces a lost one, and one more, see `transport.http_transport`."""
 SPARE_CONNECTIONS_OPEN_LOOP = 8
 """Spare connections of an open loop or of recorded sessions, for requests that are sent together."""
 

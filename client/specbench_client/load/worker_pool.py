@@ -27,7 +27,6 @@ from typing import Any, Self
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.errors import BadInput, ClientError
 from specbench_client.load.client_monitor import WorkerDone
-from specbench_client.load.load_shares import WorkerLoad
 from specbench_client.load.phases import LoadTimeline
 from specbench_client.load.shared_state import UNLIMITED, SharedState, create_shared_state
 from specbench_client.load.turns import RequestConfig
@@ -40,6 +39,7 @@ from specbench_client.load.worker import (
     run_worker,
     unpickle_record,
 )
+from specbench_client.load.worker_shares import WorkerLoad
 from specbench_client.workload.row_parsing import Prompt
 
 JOIN_TIMEOUT_S = 2.0

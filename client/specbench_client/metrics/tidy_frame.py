@@ -1,8 +1,8 @@
 """Convert records to tidy rows, the one form that every metric reads.
 
 Numbers become floats with NaN for missing (times exact up to 104 days, counts up to 16 million), texts become codes,
-warm-up rows are removed, and lists are condensed (`metrics.record_lists`). A row takes about 300 bytes, whatever the
-length of its answer. There may be a million rows: they are then stored part by part and read column by column
+warm-up rows are removed, and lists are condensed (`metrics.chunks_and_steps`). A row takes about 300 bytes, whatever
+the length of its answer. There may be a million rows: they are then stored part by part and read column by column
 (`metrics.rows`).
 """
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import is_filler
 from specbench_client.load.phases import NS_PER_MS
-from specbench_client.metrics.record_lists import POINT_ONLY_COLUMNS, condense_lists, stalled_rows
+from specbench_client.metrics.chunks_and_steps import POINT_ONLY_COLUMNS, condense_lists, stalled_rows
 from specbench_client.metrics.rows import POINT, Table, has_text, join_tables
 from specbench_client.numpy_columns import Array, TextCodes, Values, fill
 from specbench_client.store.records import RECORD_SCHEMA
@@ -76,8 +76,8 @@ def tidy(parts: Iterable[pa.Table], point: str = "") -> Table:
       (`late_sends`).
     - `timing_fault`: the point's `TimingFault`; NONE until it is known (`checks.client`).
     - `steady`: in the steady state and `ok`; only these rows enter figures.
-    - `request_id`: only of requests that stalled (`metrics.record_lists.stalled_rows`); the others have none.
-    - the columns of `metrics.record_lists.condense_lists` instead of the lists, and hashes (`text_digests`)
+    - `request_id`: only of requests that stalled (`metrics.chunks_and_steps.stalled_rows`); the others have none.
+    - the columns of `metrics.chunks_and_steps.condense_lists` instead of the lists, and hashes (`text_digests`)
       instead of the conversation's name and the answer's digest.
     """
     return join_tables(list(iter_tidy(parts, point)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specbench_client.analysis.estimates.speedups import END_TO_END_NAMES as END_TO_END
 from specbench_client.analysis.estimates.speedups import figures_by_name
 from specbench_client.documents.summary import Cell, RunSummary
-from specbench_client.report.renderers import spreadsheet
+from specbench_client.report.table_renderers import spreadsheet
 from specbench_client.report.text.results_table import steady_share
 from specbench_client.report.text.text_table import csv_fields
 

@@ -17,6 +17,9 @@ from specbench_api.spec.workload import Workload
 
 REPEATS_OF_ROUND = 2
 """In a round every arm is measured first once (ABBA)."""
+REPEATS_TO_DECIDE = 6
+"""Repeats of a comparison of running servers, and of its first decision: even, so that a linear drift cancels (ABBA).
+Removing it costs a degree of freedom, so that four repeats would give an interval half as wide again."""
 
 
 class Arm(ApiModel):

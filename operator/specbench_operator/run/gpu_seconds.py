@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from specbench_api.fence.model import Limits
-from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.plan.names import ROLE_ENGINE
+from specbench_api.plan.size import SECONDS_AN_HOUR
 from specbench_api.spec.conditions import IN_PROGRESS_PHASES, Phase
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import RunStatus

@@ -28,9 +28,9 @@ from specbench_client.documents.breakdown import Breakdown, BreakdownSlice, Leng
 from specbench_client.documents.figure import Figure
 from specbench_client.metrics import acceptance, time_per_token
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
+from specbench_client.metrics.chunks_and_steps import ANSWER, CONTEXTS, POSITIONS, REASONING, expand_classes
 from specbench_client.metrics.latency import TTFT_MS
 from specbench_client.metrics.metric_types import RatioMetric, mean_metric
-from specbench_client.metrics.record_lists import ANSWER, CONTEXTS, POSITIONS, REASONING, expand_classes
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import any_known, numbers, piecewise, steady_rows
 from specbench_client.numpy_columns import Mask, Values
@@ -49,7 +49,7 @@ Dimension = Literal["position", "context", "part"]
 
 @dataclass(frozen=True)
 class StepPlaces:
-    """Located steps, one entry per row and class, shape (entries,); see `metrics.record_lists`.
+    """Located steps, one entry per row and class, shape (entries,); see `metrics.chunks_and_steps`.
 
     `row` is the row's index in the cell.
     """

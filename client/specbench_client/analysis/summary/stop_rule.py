@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
-from specbench_api.plan.plan import REPEATS_OF_ROUND, Plan
+from specbench_api.plan.plan import REPEATS_OF_ROUND, REPEATS_TO_DECIDE, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.decision.request import WORTH
 from specbench_client.analysis.summary.cells import EvaluatedCell
 from specbench_client.documents.figure import Figure, Verdict
-from specbench_client.documents.summary import REPEATS_TO_DECIDE
 
 
 def decided_after(plan: Plan, measured: Container[str], judged: Sequence[EvaluatedCell]) -> int | None:

@@ -19,7 +19,7 @@ from specbench_client.documents.comparison import (
     GateTestOutcome,
 )
 from specbench_client.documents.figure import Verdict
-from specbench_client.report.renderers import markdown_code, markdown_sentence, markdown_table
+from specbench_client.report.table_renderers import markdown_code, markdown_sentence, markdown_table
 from specbench_client.report.text.text_table import (
     AT_LEVEL,
     DASH,

@@ -19,7 +19,7 @@ from specbench_client.documents.curves import (
 from specbench_client.documents.explanation import Prediction
 from specbench_client.documents.figure import Verdict
 from specbench_client.documents.summary import Cell, RunSummary
-from specbench_client.report.renderers import spreadsheet
+from specbench_client.report.table_renderers import spreadsheet
 from specbench_client.report.text.text_table import (
     AT_LEVEL,
     DASH,

@@ -9,7 +9,7 @@ from specbench_api.spec.slo import PERCENTILES
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.recommendation import Recommendation
 from specbench_client.documents.summary import RunSummary
-from specbench_client.report.renderers import markdown_report
+from specbench_client.report.table_renderers import markdown_report
 from specbench_client.report.text import answers, applicability, breakdown, curves, decision, explanation, trends
 from specbench_client.report.text.findings import failure_lines, group_findings, measure_again
 from specbench_client.report.text.results_table import arrival_text, categories_table, cell_columns, table_of_cells

@@ -1,4 +1,4 @@
-"""Tables of texts, topics that consist of them, and texts of values; `report.renderers` prints them."""
+"""Tables of texts, topics that consist of them, and texts of values; `report.table_renderers` prints them."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from specbench_client.documents.finding import Severity
 from specbench_client.load.phases import NS_PER_MS
+from specbench_client.metrics.chunks_and_steps import BURST_NS
 from specbench_client.metrics.late_sends import (
     ATTAINMENT_SHARE,
     FIGURE_SHARE,
@@ -19,7 +20,6 @@ from specbench_client.metrics.late_sends import (
 )
 from specbench_client.metrics.latency import E2E_SENT_MS
 from specbench_client.metrics.metric_types import RequestMetric, TimingFault
-from specbench_client.metrics.record_lists import BURST_NS
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import REQUEST, numbers
 from specbench_client.metrics.time_per_token import STEP_MS, TPOT_MS

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from specbench_client.errors import BadInput
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource
 from specbench_client.transport.http_connection import ResponseParser
+from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.transport.kernel_timestamps import (
     CLOCK_STEP_NS,
     KernelClock,
@@ -29,7 +30,6 @@ from specbench_client.transport.kernel_timestamps import (
     arrival_times,
     wall_clock_offset_ns,
 )
-from specbench_client.transport.kernel_transport import KernelTransport
 from specbench_client.transport.limits import SOCKETS_AHEAD, raise_socket_limit
 from specbench_client.transport.sse import parse_events
 from specbench_testing.scripted_server import Script, ScriptAction, serve_scripts
@@ -256,8 +256,8 @@ async def test_sockets_are_polled_between_the_checks_of_many_connections(monkeyp
         nonlocal checked
         checked += 1
 
-    monkeypatch.setattr("specbench_client.transport.kernel_transport.CHECKS_PER_SLICE", 2)
-    monkeypatch.setattr("specbench_client.transport.kernel_transport.TIMEOUT_CHECK_S", 0.05)
+    monkeypatch.setattr("specbench_client.transport.http_transport.CHECKS_PER_SLICE", 2)
+    monkeypatch.setattr("specbench_client.transport.http_transport.TIMEOUT_CHECK_S", 0.05)
     monkeypatch.setattr(KernelTransport, "_check_timeout", check)
     async with serve_scripts([HEAD, ScriptAction.STALL]) as (url, _), KernelTransport() as transport:
         pending = [asyncio.create_task(transport.exchange(HttpRequest(url, b""))) for _ in range(9)]

@@ -16,7 +16,7 @@ SECONDS_AN_HOUR = 3600
 
 
 @dataclass(frozen=True)
-class PlanEstimate:
+class PlanSize:
     """Size of a plan. Tokens are an upper bound, because no answer is longer than maxTokens.
 
     `load_seconds`: seconds during which conversations start, over all points; the last answers take additional time.
@@ -29,7 +29,7 @@ class PlanEstimate:
     load_seconds: float | None
 
 
-def estimate(plan: Plan, turns: Mapping[str, Sequence[int]] | None = None) -> PlanEstimate:
+def estimate(plan: Plan, turns: Mapping[str, Sequence[int]] | None = None) -> PlanSize:
     """Return the size of a plan. `turns`: number of turns of each prompt by workload, if the prompts could be read."""
     known = turns or {}
     requests = [point_requests(plan.load, point.level, known.get(point.workload)) for point in plan.points]
@@ -37,7 +37,7 @@ def estimate(plan: Plan, turns: Mapping[str, Sequence[int]] | None = None) -> Pl
     seconds = [point_seconds(plan.load, point.level, known.get(point.workload)) for point in plan.points]
     counts = [count for count in requests if count is not None]
     complete = len(counts) == len(requests)
-    return PlanEstimate(
+    return PlanSize(
         launches=len(plan.groups),
         points=len(plan.points),
         requests=sum(counts) if complete else None,
