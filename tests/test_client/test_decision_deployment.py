@@ -138,7 +138,7 @@ REFUSED: dict[str, tuple[str, RunSummary, str, str]] = {
     ),
     "inconclusive": (
         "vllm", summary_of(BASE, Given("eagle3", gain=1.2, half=0.3)), "Inconclusive",
-        "chat: inconclusive: eagle3 is indistinguishable (1.20x [0.89, 1.62])",
+        "chat: inconclusive: eagle3 is indistinguishable (1.20x [0.89, 1.62]",
     ),
     "too few repeats": (
         "vllm", summary_of(BASE, Given("eagle3", gain=2.0, repeats=2)), "Inconclusive",
