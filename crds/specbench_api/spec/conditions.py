@@ -51,7 +51,11 @@ class ConditionStatus(StrEnum):
 
 
 class Phase(StrEnum):
-    """A one-word state for print columns, derived from the conditions and never read back."""
+    """A one-word state for print columns.
+
+    The operator reads it back: a campaign and a gate that of other runs, and a run its own, for whether it has begun,
+    rests suspended, or has succeeded.
+    """
 
     PENDING = "Pending"
     INVALID = "Invalid"

@@ -258,8 +258,9 @@ def _in_progress(view: CampaignView) -> CampaignState:
 
 # Which runs of a campaign to patch, delete and create.
 #
-# Only the campaign's own runs are changed. Nothing is created while the campaign suspends its runs, and never more runs
-# than `parallelism` allows. Runs that the campaign suspended are resumed before new ones are created.
+# Only the campaign's own runs are changed. Nothing is created while the campaign suspends its runs, and no run is begun
+# while `parallelism` or more are in progress. Failed runs do not count, so they are resumed whatever it allows. Runs
+# that the campaign suspended are resumed before new ones are created.
 
 
 def gate_baselines(view: CampaignView) -> frozenset[str]:
