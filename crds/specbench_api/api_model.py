@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -241,6 +241,22 @@ class ApiModel(BaseModel):
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             raise ValueError(f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}") from error
         return parsed
+
+    def unknown_field(self, data: bytes) -> str | None:
+        """Return the path of the first field that the document which was parsed has beyond this model; None if none."""
+        return next(_unknown_fields(from_json(data), self.to_dict(), ""), None)
+
+
+def _unknown_fields(written: Any, known: Any, path: str) -> Iterator[str]:
+    """Yield the paths of fields that have a value in the one document and another one, or none, in the other."""
+    if isinstance(written, dict) and isinstance(known, dict):
+        for key, value in written.items():
+            yield from _unknown_fields(value, known.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(written, list) and isinstance(known, list):
+        for index, pair in enumerate(zip(written, known, strict=True)):
+            yield from _unknown_fields(*pair, f"{path}[{index}]")
+    elif written != known:
+        yield path
 
 
 def _require_finite(number: str) -> float:

@@ -270,6 +270,8 @@ def test_unknown_fact_is_stored_as_null_with_its_reason() -> None:
     written = json.loads(facts.to_json())["facts"]
     assert written == {"gpu": {"value": None, "reason": "no label"}, "cores": {"value": 8, "source": "node"}}
     assert HostFacts.from_json(facts.to_json()) == facts
+    later = json.dumps({"facts": {**written, "flux": written["gpu"]}, "unknownReason": "-", "flux": 8})
+    assert HostFacts.from_untrusted_json(later.encode()) == facts, "a later operator knows more"
 
 
 VLLM = DIALECTS[EngineKind.SIMULATOR]

@@ -101,7 +101,7 @@ def test_bad_input_exits_with_2_and_a_message(
 
 
 def test_host_facts_are_read_from_the_environment(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECBENCH_HOST_FACTS", '{"where": "on the moon"}')
+    monkeypatch.setenv("SPECBENCH_HOST_FACTS", '{"facts": "on the moon"}')
 
     assert run_program(drive_args(tmp_path)) == 2
     assert "--place: not the place of an engine" in termination_message(tmp_path)["message"]
@@ -195,7 +195,7 @@ def test_report_reads_its_targets_from_the_environment_and_rejects_invalid_ones(
 
     monkeypatch.setenv(SLO_VARIABLE, '{"fast": true}')
     assert run_program([*arguments, "--termination-log", str(tmp_path / "ended")]) == 2
-    assert "client and operator must be of one version" in termination_message(tmp_path)["message"]
+    assert "of the version that wrote it" in termination_message(tmp_path)["message"]
 
 
 @pytest.fixture

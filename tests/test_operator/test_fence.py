@@ -12,6 +12,7 @@ import pytest
 
 from specbench_api.fence.check import repository_of
 from specbench_api.fence.model import Fence
+from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignPhase
@@ -177,8 +178,7 @@ def test_a_forced_queue_holds_the_engine_back_and_is_reported() -> None:
 def test_forced_values_do_not_change_points() -> None:
     world = world_of(fenced(force=FORCE))
     world.settle()
-    assert world.plan_json is not None
-    assert Plan.from_json(world.plan_json) == expand(parse_run(world.run))
+    assert Plan.from_json(world.plan_data[PLAN]) == expand(parse_run(world.run))
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def documents() -> list[Any]:
 
 def render_all(run: SpecBenchRun, plan: Plan) -> None:
     """Render every child of a run."""
-    plan_config_map(run, plan)
+    plan_config_map(run, plan, "", "")
     report_job(run, plan, SETTINGS)
     estimate(plan)
     for group in plan.groups[:4]:

@@ -207,6 +207,22 @@ def test_a_killed_operator_continues_and_creates_nothing_twice(
     assert {row["metadata"]["uid"] for row in run.children("jobs")} > jobs
 
 
+def test_a_run_keeps_the_image_of_its_start_when_the_operator_is_upgraded(
+    operator: OperatorProcess, make: Make
+) -> None:
+    """Neither image exists. The other engine is launched by the new operator after the first one has failed."""
+    simulated = {"spec.engine": {"kind": "simulator"}, "spec.drafters": [{"name": "ngram", "method": "ngram"}]}
+    run = make("upgraded", simulated)
+    eventually(lambda: names(run, "jobs") == ["g0-0"], "its first engine is not launched")
+    operator.end(signal.SIGKILL)
+    operator.image = "registry.invalid/specbench:next"
+    operator.start()
+    run.ends("Failed")
+    jobs = run.children("jobs")
+    assert [job["spec"]["template"]["spec"]["containers"][0]["image"] for job in jobs] == [NO_IMAGE] * 2
+    assert names(run, "jobs") == ["g0-0", "g1-0"]
+
+
 def test_a_run_that_is_deleted_without_an_operator_frees_its_gpus_and_its_name(
     operator: OperatorProcess, make: Make
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from specbench_api.campaign.names import ANNOTATION_COMBINATION, LABEL_CAMPAIGN
+from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.expansion import expand, with_another_round
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
 from specbench_api.plan.plan import Plan
@@ -320,10 +321,11 @@ FORGED = plan_of("a").to_json().replace('"args": []', '"args": ["--other"]')
         ({"b": (9, plan_of("b").to_json()), "a": (12, plan_of("b").to_json())}, "b"),
         ({"b": (9, plan_of("b").to_json()), "a": (12, FORGED)}, "b"),
         ({"a": (12, with_another_round(plan_of("a"), CELLS).to_json())}, "a"),
+        ({"a": (12, plan_of("a").to_json().replace('"args": []', '"args": [], "flux": 8'))}, None),
     ],
     ids=[
         "none", "newest", "same points", "other queue", "other schema version",
-        "renamed arm", "other order of repeats", "not a UID", "copied", "forged", "a round was added",
+        "renamed arm", "other order of repeats", "not a UID", "copied", "forged", "a round was added", "unknown field",
     ],
 )  # fmt: skip
 def test_finds_the_newest_results_of_the_same_plan(plans: Mapping[str, tuple[int, str]], found: str | None) -> None:
@@ -366,7 +368,7 @@ def test_keeps_the_first_adopted_uid_when_newer_results_appear(uid: str) -> None
 
 @pytest.mark.parametrize("plan_json", [None, "", "{", "[]", "null", "{}"])
 def test_an_unreadable_plan_yields_no_known_uid(plan_json: str | None) -> None:
-    assert known_results_uid(operator_run(LATEST), plan_json) is None
+    assert known_results_uid(operator_run(LATEST), {} if plan_json is None else {PLAN: plan_json}) is None
 
 
 def test_creates_nothing_and_reports_no_uri_while_s3_is_unreachable() -> None:

@@ -271,7 +271,7 @@ def pod(age_s: float = 0, phase: str = "Running", **fields: Any) -> Pod:
 
 
 def ended(code: int, reason: str, age_s: float = 0, **fields: Any) -> Pod:
-    message = Termination(code=code, reason=reason, message="why").to_message()
+    message = Termination(code=code, reason=reason, message="why").to_message().replace("}", ', "later": 8}')
     return pod(age_s, "Failed", terminated=ContainerTerminated(code, "Error", message), **fields)
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.names import plan_name
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_client.documents.finding import Finding, Severity
@@ -279,8 +280,7 @@ def test_a_job_without_an_owner_is_not_adopted_as_the_report(new_world: ClusterW
 
 
 def test_a_stored_plan_is_kept_when_the_operator_would_plan_differently(world: ClusterWorld) -> None:
-    assert world.plan_json is not None
-    world.plan_json = world.plan_json.replace(world.plan.groups[0].points[0].hash, "0" * 64)
+    world.plan_data[PLAN] = world.plan_data[PLAN].replace(world.plan.groups[0].points[0].hash, "0" * 64)
     world.measured = {"0" * 64}
     world.settle()
     assert world.states()[0] is GroupState.DONE
@@ -290,7 +290,7 @@ def test_a_deleted_client_service_or_plan_is_applied_again(serving: ClusterWorld
     serving.lose_job(serving.client())
     serving.reap()
     serving.objects.clear()
-    serving.plan_json = None
+    serving.plan_data = {}
     kinds = [(item["kind"], item["metadata"]["name"]) for item in serving.reconcile().apply]
     assert kinds == [("ConfigMap", "demo-plan"), ("Service", serving.engine()), ("Job", serving.client())]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.expansion import expand, with_another_round
 from specbench_api.plan.names import plan_name
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
@@ -29,12 +30,13 @@ def test_the_plan_of_a_run_is_the_one_with_the_most_added_rounds() -> None:
     plans = [expand(run)]
     for _ in range(11):
         plans.append(with_another_round(plans[-1], {CELL}))
-    foreign = plan_config_map(parse_run({**resource, "metadata": {**resource["metadata"], "uid": OLDER_UID}}), plans[1])
+    other = parse_run({**resource, "metadata": {**resource["metadata"], "uid": OLDER_UID}})
+    foreign = plan_config_map(other, plans[1], "", "")
     for plan in plans:
         api = FakeApi.of(resource)
-        for created in (foreign, *(plan_config_map(run, each) for each in plans[: plan.added_rounds + 1])):
+        for created in (foreign, *(plan_config_map(run, each, "", "") for each in plans[: plan.added_rounds + 1])):
             api.put(created)
-        assert observe(api).plan_json == plan.to_json()
+        assert observe(api).plan_data[PLAN] == plan.to_json()
 
 
 def measured(edits: dict[str, Any] | None = None) -> ClusterWorld:
@@ -156,7 +158,7 @@ def test_no_round_is_added_if_an_arm_has_failed() -> None:
 def lose_added_plan(world: ClusterWorld) -> None:
     """Somebody deletes the ConfigMaps; the planned one is found again by expanding the spec."""
     world.objects = {key: child for key, child in world.objects.items() if key[0] != "ConfigMap"}
-    world.plan_json = None
+    world.plan_data = {}
 
 
 @pytest.mark.parametrize("lose", [ClusterWorld.lose_status, lose_added_plan], ids=["status", "plans"])

@@ -31,7 +31,14 @@ from specbench_api.spec.gate import BaselineRef, Gate, GateMetric, GateRequest, 
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME_MAX, SpecBenchRun
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
-from specbench_operator.render.client_jobs import client_job, gate_job, plan_config_map, report_job
+from specbench_operator.render.client_jobs import (
+    CLIENT_IMAGE,
+    PLAN_SHA256,
+    client_job,
+    gate_job,
+    plan_config_map,
+    report_job,
+)
 from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set, leader_worker_set_job
 from specbench_operator.render.engine_pod import engine_launch
 from specbench_operator.render.network_policies import network_policies
@@ -72,6 +79,7 @@ def documented_runs() -> dict[str, DocumentedRun]:
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL: dict[str, Any] = {"spec.placement": {}}
+IMAGE, DIGEST = SETTINGS.client_image, "0" * 64
 QUEUED: dict[str, Any] = {"spec.placement": {"gpus": 2, "queueName": "bench", "queuePriorityClass": "nightly"}}
 FULL: dict[str, Any] = {
     "spec.model": {"name": "acme/tiny", "pvc": {"claimName": "models", "path": "tiny.gguf"}},
@@ -233,7 +241,7 @@ def _gate(run: SpecBenchRun, _plan: Plan) -> Any:
 
 def _plan(run: SpecBenchRun, plan: Plan) -> Any:
     """Without the plan itself: it has its own tests, and every change of it would change this file."""
-    return {**plan_config_map(run, plan), "data": {PLAN: "…"}}
+    return {**plan_config_map(run, plan, IMAGE, DIGEST), "data": {PLAN: "…"}}
 
 
 NETWORK = NetworkPolicySettings(("169.254.0.0/16", "fd00:ec2::254/128"), ({"namespaceSelector": {}},), ({},))
@@ -309,7 +317,7 @@ def test_a_manifest_matches_its_golden_file(name: str) -> None:
 
 def test_the_api_key_is_passed_by_reference_to_measuring_clients_only() -> None:
     run, plan = given(EXTERNAL)
-    assert "endpoint-key" not in plan_config_map(run, plan)["data"][PLAN]
+    assert "endpoint-key" not in plan_config_map(run, plan, IMAGE, DIGEST)["data"][PLAN]
     assert "endpoint-key" not in json.dumps([report_job(run, plan, SETTINGS), _gate(run, plan)])
     (variable,) = [row for row in _container_of(_client(run, plan))["env"] if row["name"] == API_KEY_VARIABLE]
     reference = {"name": "endpoint-key", "key": "OPENAI_API_KEY"}
@@ -329,17 +337,21 @@ def _container_of(job: Any) -> Any:
 
 def test_the_config_map_contains_the_plan_as_stored_in_s3() -> None:
     run, plan = given(SMALL)
-    assert plan_config_map(run, plan)["data"] == {PLAN: plan.to_json()}
+    assert plan_config_map(run, plan, IMAGE, DIGEST)["data"] == {
+        PLAN: plan.to_json(),
+        CLIENT_IMAGE: IMAGE,
+        PLAN_SHA256: DIGEST,
+    }
 
 
 def test_the_config_map_contains_each_arms_files_and_a_pod_mounts_its_own() -> None:
     run, plan = given(TENSORRT)
-    data = plan_config_map(run, plan)["data"]
-    assert set(data) == {PLAN, "none.config.yaml", "ngram.config.yaml"}
+    data = plan_config_map(run, plan, IMAGE, DIGEST)["data"]
+    assert set(data) == {PLAN, CLIENT_IMAGE, PLAN_SHA256, "none.config.yaml", "ngram.config.yaml"}
     for group in plan.groups:
         pod = engine_job(run, plan, group, 1, SETTINGS)["spec"]["template"]["spec"]
         (volume,) = [volume["configMap"] for volume in pod["volumes"] if "configMap" in volume]
-        assert volume["name"] == plan_config_map(run, plan)["metadata"]["name"]
+        assert volume["name"] == plan_config_map(run, plan, IMAGE, DIGEST)["metadata"]["name"]
         ((key, path),) = [(item["key"], item["path"]) for item in volume["items"]]
         assert f"{CONFIG_FOLDER}/{path}" in pod["containers"][0]["args"]
         assert ("speculative_config" in yaml.safe_load(data[key])) == (group.arm != "none")
@@ -350,8 +362,12 @@ def test_every_pod_mounts_the_plan_with_the_rounds_that_were_added(edits: dict[s
     """In addition, so that pods of the earlier plan still find theirs."""
     run, plan = given(edits)
     grown = with_another_round(plan, {(point.workload, point.level) for point in plan.points})
-    created = plan_config_map(run, grown)
-    assert created["metadata"]["name"] == plan_name("demo", 1) != plan_config_map(run, plan)["metadata"]["name"]
+    created = plan_config_map(run, grown, IMAGE, DIGEST)
+    assert (
+        created["metadata"]["name"]
+        == plan_name("demo", 1)
+        != plan_config_map(run, plan, IMAGE, DIGEST)["metadata"]["name"]
+    )
     assert Plan.from_json(created["data"][PLAN]) == grown
     jobs = [
         engine_job(run, grown, grown.groups[-1], 1, SETTINGS),
@@ -366,9 +382,9 @@ def test_every_pod_mounts_the_plan_with_the_rounds_that_were_added(edits: dict[s
 @pytest.mark.draws
 def test_a_plan_whose_files_exceed_a_config_map_is_refused() -> None:
     large = {**TENSORRT, "spec.engine": {"kind": "tensorrt-llm", "config": {"note": "x" * (PLAN_BYTES_MAX // 3)}}}
-    assert plan_config_map(*given({**large, "spec.drafters": []}))["data"]
+    assert plan_config_map(*given({**large, "spec.drafters": []}), IMAGE, DIGEST)["data"]
     with pytest.raises(InvalidSpec, match=f"more than the {PLAN_BYTES_MAX} that fit into a ConfigMap"):
-        plan_config_map(*given(large))
+        plan_config_map(*given(large), IMAGE, DIGEST)
 
 
 def test_every_golden_file_has_a_manifest() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.outcome.exit_codes import Exit
+from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.status_document import ARMS_BYTES, stored_bytes
 from specbench_api.plan.expansion import expand, restore
 from specbench_api.plan.plan import Plan
@@ -31,7 +32,7 @@ from specbench_operator.run.decide import status_after_error
 from specbench_operator.run.status import SHORT_REASON, STATUS_BYTES_MAX, fit_to_size, json_size
 from specbench_operator.state.objects import ObjectRef
 from specbench_testing.campaign_world import CampaignWorld
-from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finished, launched
+from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finish_other_arm, finished, launched
 from specbench_testing.operator_builders import OLDER_UID, figure, operator_run, summary_of
 from specbench_testing.resources import edit
 from specbench_testing.run_phases import RUNS
@@ -448,7 +449,7 @@ def test_an_adopting_run_stores_its_results_at_the_old_location(adopting: Cluste
     assert results_uri(parse_run(adopting.run)) == f"s3://results/runs/default/demo/{OLDER_UID}"
     assert adopting.status.results is not None
     assert adopting.status.results.uri.endswith(OLDER_UID)
-    assert Plan.from_json(adopting.plan_json or "").uid == OLDER_UID
+    assert Plan.from_json(adopting.plan_data[PLAN]).uid == OLDER_UID
 
 
 def test_an_adopting_run_launches_only_the_missing_groups(adopting: ClusterWorld, plan: Plan) -> None:
@@ -547,10 +548,17 @@ def test_other_hardware_is_another_plan(adopting: ClusterWorld, plan: Plan) -> N
     assert "placement" in adopting.condition(ConditionType.VALIDATED).message
 
 
-def test_an_unreadable_plan_is_refused(adopting: ClusterWorld, plan: Plan) -> None:
-    adopting.plan_there = '{"schemaVersion": "specbench.io/plan/v0"}'
+@pytest.mark.parametrize(
+    ("written", "change", "named"),
+    [("plan/v2", "plan/v0", "written by another version"), ('"target": {', '"target": {"flux": 8,', "target.flux")],
+)
+def test_the_plan_of_another_version_is_refused(
+    adopting: ClusterWorld, plan: Plan, written: str, change: str, named: str
+) -> None:
+    """Before an engine is launched, whose client would refuse it."""
+    adopting.plan_there = plan.to_json().replace(written, change)
     adopting.reconcile()
-    assert "written by another version" in adopting.condition(ConditionType.VALIDATED).message
+    assert named in adopting.condition(ConditionType.VALIDATED).message
 
 
 FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -680,12 +688,10 @@ def test_an_active_engine_continues_without_s3_and_is_released_after_its_client(
     assert world.states()[0] is GroupState.DONE
 
 
-@pytest.mark.parametrize("plan_json", ["{}", "not json", "another run's"])
-def test_an_invalid_stored_plan_is_replaced(world: ClusterWorld, plan_json: str) -> None:
+def test_the_stored_plan_of_another_run_is_replaced(world: ClusterWorld) -> None:
     world.settle()
-    assert world.plan_json is not None
-    other = world.plan_json.replace(world.plan.uid, "another")
-    world.plan_json = other if plan_json == "another run's" else plan_json
+    world.plan_data[PLAN] = world.plan_data[PLAN].replace(world.plan.uid, "another")
     world.measured = {point.hash for point in world.plan.groups[0].points}
     world.settle()
-    assert world.states()[0] is GroupState.DONE
+    finish_other_arm(world)
+    assert world.status.phase is Phase.SUCCEEDED

@@ -13,7 +13,7 @@ import logging
 import re
 import secrets
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,6 @@ from urllib.parse import urlsplit
 import click
 from pydantic import ValidationError
 
-from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import run_root
@@ -110,7 +109,7 @@ def drive(termination: TerminationWriter, /, **given: Any) -> Termination:
     group, store = _engine_group_at(plan, call.group), _open_run_store(plan, call.results)
     endpoint, place = _parse_endpoint(call.endpoint), HostFacts()
     if call.place is not None:
-        place = _parse_document(HostFacts, call.place, "--place: not the place of an engine")
+        place = _parse_document(HostFacts.from_untrusted_json, call.place, "--place: not the place of an engine")
     check_s3_server(RetryingStore(open_store(call.results), RetryPolicy(CLAIM_PATIENCE_S)))
     options = DriveOptions(
         attempt=attempt,
@@ -144,7 +143,7 @@ def report(plan_file: Path, results: str, slo: str | None) -> Termination:
     from specbench_client.stored_runs.write_results import conclude  # noqa: PLC0415 -- plots and statistics: seconds of imports
 
     plan = read_plan(plan_file)
-    targets = None if slo is None else _parse_document(Slo, slo, "--slo: not targets")
+    targets = None if slo is None else _parse_document(Slo.from_json, slo, "--slo: not targets")
     store = _open_run_store(plan, results)
     summary = conclude(plan, store, slo=targets)
     message = f"{summary.points_measured} of {summary.points_total} points: {summary.headline}"
@@ -171,7 +170,7 @@ def gate(results: str, request: str) -> Termination:
     from specbench_client.stored_runs.gate import gate_runs, write_gate_report  # noqa: PLC0415 -- as above
     from specbench_client.stored_runs.run import Run  # noqa: PLC0415
 
-    gate_request = _parse_document(GateRequest, request, "--request: not a gate")
+    gate_request = _parse_document(GateRequest.from_json, request, "--request: not a gate")
     before, store = (
         RetryingStore(each, RetryPolicy()) for each in (open_baseline(gate_request.baseline), open_store(results))
     )
@@ -212,8 +211,7 @@ async def _interruptible(work: Coroutine[Any, Any, T], termination: TerminationW
 # Parsing of arguments: all functions raise BadInput for invalid values.
 
 _ATTEMPT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_REMEDY = "client and operator must be of one version"
-M = TypeVar("M", bound=ApiModel)
+_REMEDY = "use the client of the version that wrote it"
 
 
 def read_plan(file: Path) -> Plan:
@@ -258,10 +256,10 @@ def _parse_endpoint(endpoint: str) -> str:
     return endpoint
 
 
-def _parse_document(kind: type[M], given: str, refused: str) -> M:
+def _parse_document(parse: Callable[[bytes], T], given: str, refused: str) -> T:
     try:
-        return kind.from_json(given)
-    except ValidationError as error:
+        return parse(given.encode())
+    except ValueError as error:
         raise BadInput(f"{refused}: {error}: {_REMEDY}") from error
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, Self
 
-from pydantic import JsonValue, model_serializer, model_validator
+from pydantic import JsonValue, field_validator, model_serializer, model_validator
 
 from specbench_api.api_model import ApiModel, Names
 
@@ -282,6 +282,13 @@ class HostFacts(ApiModel):
     """The known facts."""
     unknown_reason: str = "it was not reported where the engine runs"
     """Why the host's other facts are unknown."""
+
+    @field_validator("facts", mode="before")
+    @classmethod
+    def _without_later_facts(cls, facts: Any) -> Any:
+        """Leave out facts that this version does not know: the operator may be newer than the client of a run."""
+        known = FactName.__members__.values()
+        return {name: fact for name, fact in facts.items() if name in known} if isinstance(facts, dict) else facts
 
     def value(self, name: FactName) -> JsonValue:
         """Return the value of a fact, or None if it is unknown."""

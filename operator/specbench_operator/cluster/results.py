@@ -100,10 +100,10 @@ def adopts_latest(resource: Mapping[str, Any]) -> bool:
     return bool((resource.get("spec", {}).get("results") or {}).get("adopt") == LATEST)
 
 
-def known_results_uid(resource: Mapping[str, Any], plan_json: str | None) -> str | None:
+def known_results_uid(resource: Mapping[str, Any], plan_data: Mapping[str, str]) -> str | None:
     """The UID resolved before, from the plan in the run's ConfigMap, else from status; None if there is none."""
     try:
-        by_plan = json.loads(plan_json or "{}").get("uid")
+        by_plan = json.loads(plan_data.get(PLAN, "{}")).get("uid")
     except (ValueError, AttributeError):
         by_plan = None
     uri = ((resource.get("status") or {}).get("results") or {}).get("uri", "")
@@ -140,9 +140,11 @@ def _is_adoptable(data: bytes | None, plan: Plan, uid: str) -> bool:
         return False
     try:
         stored_plan = Plan.from_untrusted_json(data or b"")
+        unknown_field = stored_plan.unknown_field(data or b"")
     except ValueError:
         return False  # written by another version, so these results cannot be adopted
-    return not differing_fields(without_added_rounds(stored_plan), plan.model_copy(update={"uid": uid}))
+    wanted = plan.model_copy(update={"uid": uid})
+    return unknown_field is None and not differing_fields(without_added_rounds(stored_plan), wanted)
 
 
 PROGRESS = "progress.json"

@@ -18,7 +18,6 @@ from typing import Any
 from specbench_api.campaign.names import LABEL_CAMPAIGN
 from specbench_api.errors import InvalidSpec
 from specbench_api.fence.model import Limits
-from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.names import (
     LABEL_MANAGED,
@@ -136,13 +135,13 @@ class RunObserver:
             *(parse_child_object(CONFIG_MAP, raw) for raw in plans),
             *(parse_child_object(NETWORK_POLICY, raw) for raw in policies),
         )
-        plan_json, nodes = _plan_json(plans, resource["metadata"]["uid"]), self._nodes(pods, jobs)
+        plan_data, nodes = _plan_data(plans, resource["metadata"]["uid"]), self._nodes(pods, jobs)
         observed = RunObservation(
             resource,
             jobs,
             pods,
             objects,
-            plan_json,
+            plan_data,
             nodes,
             secret_uses=self._secret_uses(resource),
             namespace_runs=self._namespace_runs(resource),
@@ -166,7 +165,7 @@ class RunObserver:
         """Add the results in S3 to an observation of the cluster, if a decision needs them. Raises Retry."""
         if store_of(observed) is None:
             return observed
-        adopting, failure = self._adopting(observed.resource, observed.plan_json)
+        adopting, failure = self._adopting(observed.resource, observed.plan_data)
         stored = failure or self._stored(adopting)
         return replace(observed, resource=adopting, stored=stored, **self._gate(adopting))
 
@@ -248,12 +247,12 @@ class RunObserver:
         )
 
     def _adopting(
-        self, resource: Mapping[str, Any], plan_json: str | None
+        self, resource: Mapping[str, Any], plan_data: Mapping[str, str]
     ) -> tuple[Mapping[str, Any], StoreFailure | None]:
         """The run with `adopt: Latest` replaced by the UID of the newest results, or why S3 could not be read."""
         if not adopts_latest(resource):
             return resource, None
-        found: str | StoreFailure | None = known_results_uid(resource, plan_json)
+        found: str | StoreFailure | None = known_results_uid(resource, plan_data)
         if found is None:
             found = self._results.latest(parsed_run(resource))
         if isinstance(found, StoreFailure):
@@ -323,7 +322,7 @@ def with_store_failure(observed: RunObservation, failure: StoreFailure) -> RunOb
     resource = observed.resource
     if _run_with_pending_gate(resource):
         return replace(observed, gate=failure)
-    uid = known_results_uid(resource, observed.plan_json) if adopts_latest(resource) else None
+    uid = known_results_uid(resource, observed.plan_data) if adopts_latest(resource) else None
     return replace(observed, resource=with_adopted_uid(resource, uid) if uid else resource, stored=failure)
 
 
@@ -342,12 +341,12 @@ def _run_with_pending_gate(resource: Mapping[str, Any]) -> tuple[SpecBenchRun, G
     return run, gate
 
 
-def _plan_json(plans: list[dict[str, Any]], uid: str) -> str | None:
-    """The run's plan: of its plans, the one with the most added rounds."""
+def _plan_data(plans: list[dict[str, Any]], uid: str) -> Mapping[str, str]:
+    """The data of the run's plan: of its plans, the one with the most added rounds."""
     keys = [(parse_child_object(CONFIG_MAP, raw).key, raw) for raw in plans if controller_uid(raw) == uid]
     ours = [(key.attempt or 0, raw) for key, raw in keys if key.role == ROLE_PLAN]
     data: Mapping[str, str] = max(ours, key=itemgetter(0), default=(0, {}))[1].get("data", {})
-    return data.get(PLAN)
+    return data
 
 
 # Why a queue does not admit a Job. Only messages depend on it: whether a Job waits is in its own `spec.suspend`. So the

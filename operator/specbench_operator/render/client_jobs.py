@@ -64,6 +64,8 @@ from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import ChildKey
 
 CLIENT_CONTAINER = "client"
+CLIENT_IMAGE, PLAN_SHA256 = "client-image", "plan-sha256"
+"""Keys in the plan's ConfigMap, beside the plan: what other versions of the operator must not derive anew."""
 PLAN_DIR = "/plan"
 TMP_SIZE = "24Gi"
 """Size of /tmp: for downloaded data sets and tokenizers, for the records of the point in progress (328 MiB per million
@@ -336,14 +338,15 @@ def gate_job(run: SpecBenchRun, request: GateRequest, settings: OperatorSettings
     )
 
 
-def plan_config_map(run: SpecBenchRun, plan: Plan) -> Manifest:
-    """The plan and the configuration files of the arms' engines as a ConfigMap.
+def plan_config_map(run: SpecBenchRun, plan: Plan, client_image: str, plan_sha256: str) -> Manifest:
+    """The plan, the image of its clients, and the configuration files of the arms' engines as a ConfigMap.
 
-    It is immutable, so that an upgrade of the operator does not change the plan of a run in progress. A plan to which
-    another round is added gets another ConfigMap, from whose creation on it is the run's. Raises InvalidSpec if the
-    data is too large for a ConfigMap.
+    It is immutable, so that a run ends with the plan and clients that it began with, whichever version of the operator
+    reconciles it. A plan to which another round is added gets another ConfigMap, from whose creation on it is the
+    run's. Raises InvalidSpec if the data is too large for a ConfigMap.
     """
-    data = {PLAN: plan.to_json(), **_engine_configs(plan)}
+    began_with = {CLIENT_IMAGE: client_image, PLAN_SHA256: plan_sha256}
+    data = {PLAN: plan.to_json(), **began_with, **_engine_configs(plan)}
     if problems := too_long(data.values()):
         raise InvalidSpec(problems)
     return {

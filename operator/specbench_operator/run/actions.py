@@ -98,12 +98,13 @@ def creations(run_view: RunView, state: RunState) -> Manifests:
     waits = run_view.suspended or run_view.awaits_adopted_uid or run_view.namespace_wait is not None
     if run_view.children.leftovers or run_view.fatal_group or waits:
         return ()
+    begun = (state.adds_round and run_view.grown_plan) or run_view.begun
     policies = run_view.settings.network_policies
     return tuple(
         manifest
         for manifest in (
             *(network_policies(run_view.run, policies) if policies else ()),  # before the pods that they select
-            plan_config_map(run_view.run, (state.adds_round and run_view.grown_plan) or run_view.plan),
+            plan_config_map(run_view.run, begun.plan, run_view.settings.client_image, begun.sha256),
             *_launch_objects(run_view),
             *_serving_objects(run_view),
             *((report_job(run_view.run, run_view.plan, run_view.settings),) if state.report_due else ()),

@@ -34,7 +34,7 @@ from specbench_operator.run.status import (
     invalid_conditions,
     tool_conditions,
 )
-from specbench_operator.run.view import RunView, build_run_view, secret_problems
+from specbench_operator.run.view import RunView, build_run_view, plan_of_another_version, secret_problems
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.conditions import (
     find_condition,
@@ -85,6 +85,8 @@ def _decide(observed: RunObservation, settings: OperatorSettings, now: datetime)
         return _decide_valid_run(run, observed, children, previous, settings=settings, now=now)
     except InvalidSpec as error:
         return decide_invalid_run(resource, error, children, previous, now)
+    except Stop as error:
+        return _released(status_after_error(resource, previous, error, now), children, previous, now)
 
 
 def _decide_valid_run(
@@ -108,6 +110,8 @@ def _decide_valid_run(
         return RunDecision(previous, requeue_after_s=S3_RETRY_S)
     run_view = replace(run_view, namespace_wait=wait)
     check_adopted_results(run_view)
+    if run_view.begun.unknown_field and run_view.launching is not None:
+        raise plan_of_another_version(f"this version does not know its field {run_view.begun.unknown_field}")
     state = state_of(run_view)
     actions = (relaunches(run_view), stops(run_view), deletions(run_view))
     apply = creations(run_view, state)  # raises InvalidSpec for a plan that is too large for a ConfigMap
@@ -277,11 +281,7 @@ def _without_report_job(run_view: RunView) -> RunState:
 def decide_invalid_run(
     resource: Mapping[str, Any], error: InvalidSpec, children: Children, previous: RunStatus, now: datetime
 ) -> RunDecision:
-    """The decision about a run that is invalid or not allowed: Validated=False with all problems, and no engine runs.
-
-    An engine whose launch is not in status is stopped instead of deleted, because the run may become valid and
-    continue.
-    """
+    """The decision about a run that is invalid or not allowed: Validated=False, with all problems."""
     generation, gated = generation_of(resource), bool(resource.get("spec", {}).get("gate"))
     update = {
         "observed_generation": generation,
@@ -289,7 +289,14 @@ def decide_invalid_run(
         "conditions": invalid_conditions(error, previous, generation, now, gated=gated),
         "problem": error.reason,
     }
-    status = previous.model_copy(update=update)
+    return _released(previous.model_copy(update=update), children, previous, now)
+
+
+def _released(status: RunStatus, children: Children, previous: RunStatus, now: datetime) -> RunDecision:
+    """The decision about a run that may continue only after a change: this status, and no engine runs.
+
+    An engine whose launch is not in status is stopped instead of deleted, because the run may continue.
+    """
     stop = tuple(
         stop_and_keep_job(job, now)
         for job in children.launch_jobs
@@ -417,7 +424,8 @@ def check_adopted_results(run_view: RunView) -> None:
     if stored_plan.added_rounds > run_view.run.spec.retries:
         message = f"the results at {uri} have {stored_plan.added_rounds} rounds that were measured again"
         raise InvalidSpec([Problem("spec.retries", message, f"set it to {stored_plan.added_rounds} or more")])
-    if names := ", ".join(differing_fields(*map(without_added_rounds, (stored_plan, run_view.plan)))):
+    unknown = stored_plan.unknown_field(run_view.stored.plan_json.encode())
+    if names := unknown or ", ".join(differing_fields(*map(without_added_rounds, (stored_plan, run_view.plan)))):
         raise InvalidSpec(
             [Problem(ADOPT_PATH, f"the results at {uri} have another plan: {names} differ", _ADOPT_REMEDY)]
         )

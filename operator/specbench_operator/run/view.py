@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
 from specbench_api.errors import Problem
+from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.expansion import expand, with_requested_round
@@ -21,6 +23,8 @@ from specbench_api.spec.results import LATEST
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.secrets import SecretUse, unusable_secrets
 from specbench_api.spec.status import RunStatus
+from specbench_operator.errors import Stop
+from specbench_operator.render.client_jobs import CLIENT_IMAGE, PLAN_SHA256
 from specbench_operator.run.launches.children import Children, holds_gpus, known_nodes, serving_nodes
 from specbench_operator.run.launches.group import GroupView, build_group_view, skip_broken_arms
 from specbench_operator.run.launches.launch_state import LaunchContext
@@ -40,17 +44,62 @@ class NamespaceWait:
     awaits: frozenset[str]
 
 
-def select_plan(run: SpecBenchRun, config_map: str | None) -> Plan:
-    """The plan that the run started with, because an upgraded operator might expand the spec differently.
+@dataclass(frozen=True)
+class BegunPlan:
+    """The plan that a run began with. `sha256`: its digest by the version that made it.
 
-    `config_map`: plan.json of the run's ConfigMap; another version may have written it. Raises InvalidSpec for a spec
-    that cannot be expanded.
+    `as_written`: whether this version would write the same document. `unknown_field`: the first field that this version
+    does not know, and must not ignore; None if it knows all.
     """
-    try:
-        started = None if config_map is None else Plan.from_untrusted_json(config_map.encode())
-    except ValueError:
-        started = None
-    return started if started is not None and started.uid == run.results_uid else expand(run)
+
+    plan: Plan
+    sha256: str
+    as_written: bool = True
+    unknown_field: str | None = None
+
+
+def select_plan(run: SpecBenchRun, config_map: Mapping[str, str]) -> BegunPlan:
+    """The plan that the run began with, because another version of the operator might expand the spec differently.
+
+    `config_map`: data of the run's ConfigMap; another version may have written it. Raises InvalidSpec for a spec that
+    cannot be expanded, and Stop for a plan that this version cannot read.
+    """
+    text = config_map.get(PLAN)
+    if text is not None:
+        try:
+            plan = Plan.from_untrusted_json(text.encode())
+        except ValueError as error:
+            raise plan_of_another_version(str(error)) from error
+        if plan.uid == run.results_uid:
+            as_written = plan.to_json() == text
+            unknown_field = None if as_written else plan.unknown_field(text.encode())
+            return BegunPlan(plan, config_map.get(PLAN_SHA256) or plan_digest(plan), as_written, unknown_field)
+    plan = expand(run)
+    return BegunPlan(plan, plan_digest(plan))
+
+
+def plan_of_another_version(why: str) -> Stop:
+    """The error of a plan that no engine may be launched for, because this version would measure something else."""
+    return Stop(
+        "PlanOfAnotherVersion",
+        f"this operator cannot launch engines for this run, whose plan another version of specbench made: {why}:"
+        " install that version again until the run has finished, or delete the run; results are kept",
+    )
+
+
+def with_begun_client(settings: OperatorSettings, config_map: Mapping[str, str]) -> OperatorSettings:
+    """The settings with the client image that the run began with. Raises Stop for one that the fence does not allow.
+
+    Whoever may write ConfigMaps may have written it.
+    """
+    image = config_map.get(CLIENT_IMAGE, settings.client_image)
+    if settings.fence_check and not settings.fence_check.allows_image(image):
+        raise Stop(
+            "ClientImageNotAllowed",
+            f"the run began with the image {image}, which this cluster does not allow: ask the administrator to add its"
+            " repository to fence.images of the chart, or delete the run",
+        )
+    return replace(settings, client_image=image)
 
 
 def secret_problems(
@@ -65,17 +114,22 @@ def secret_problems(
     return unusable_secrets(spec, observed.secret_uses or {}, only)
 
 
-def grown_plan(run: SpecBenchRun, plan: Plan, stored: StoredResults) -> Plan | None:
+def grown_plan(run: SpecBenchRun, begun: BegunPlan, stored: StoredResults) -> BegunPlan | None:
     """The plan with the next round that the results request, if it may be added; None if not.
 
-    The results, also adopted ones, may be of a plan with more rounds than this one.
+    The results, also adopted ones, may be of a plan with more rounds than this one. A plan that this version would
+    write differently does not grow: it might lose fields, or get some that the run's client does not know.
     """
+    plan = begun.plan
+    if not begun.as_written or begun.sha256 != plan_digest(plan):
+        return None
     requested = stored.results.rounds if stored.results and stored.results.uid == plan.uid else []
     try:
         measured = Plan.from_untrusted_json((stored.plan_json or "").encode()).loads_measured_again
     except ValueError:  # nothing is adopted, or the reason why it cannot be is reported
         measured = []
-    return with_requested_round(plan, max(requested, measured, key=len), run.spec.retries)
+    grown = with_requested_round(plan, max(requested, measured, key=len), run.spec.retries)
+    return BegunPlan(grown, plan_digest(grown)) if grown else None
 
 
 _GRACE_REASONS = (EngineReason.IMAGE_PULL_FAILED, EngineReason.CONFIG_ERROR)
@@ -86,7 +140,7 @@ class RunView:
     """A run, its plan, and the state of its children, its groups and its results."""
 
     run: SpecBenchRun
-    plan: Plan
+    begun: BegunPlan
     previous: RunStatus
     children: Children
     nodes: tuple[Node | UnreadableNode, ...]
@@ -99,6 +153,11 @@ class RunView:
     """Nodes of the run's last launch, for when no pod of it is left."""
     namespace_wait: NamespaceWait | None = None
     """Why the run must not begin yet."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the run, with the rounds that were added to it."""
+        return self.begun.plan
 
     @property
     def holds_gpus(self) -> bool:
@@ -143,7 +202,7 @@ class RunView:
             return "status.json is missing in S3"
         if results.uid != self.plan.uid:
             return "status.json in S3 is of another run"
-        if results.plan_sha256 != plan_digest(self.plan):
+        if results.plan_sha256 != self.begun.sha256:
             return "status.json in S3 is of another plan"
         if not results.points_invalid <= results.points_measured <= len(self.plan.points):
             return "status.json in S3 counts points that the plan does not have"
@@ -155,9 +214,9 @@ class RunView:
         return self.stored.results if self.stored and not self.results_refused else None
 
     @cached_property
-    def grown_plan(self) -> Plan | None:
+    def grown_plan(self) -> BegunPlan | None:
         """The plan with another round, if the results request one that may be added; None if not."""
-        return None if self.stored is None or self.failed else grown_plan(self.run, self.plan, self.stored)
+        return None if self.stored is None or self.failed else grown_plan(self.run, self.begun, self.stored)
 
     @property
     def lacks_rounds(self) -> bool:
@@ -199,28 +258,29 @@ def build_run_view(
     settings: OperatorSettings,
     now: datetime,
 ) -> RunView:
-    """Derive the view from the observation. Raises InvalidSpec for a spec that cannot be expanded."""
+    """Derive the view from the observation. Raises InvalidSpec for a spec that cannot be expanded, and Stop."""
     stored = observed.stored if isinstance(observed.stored, StoredResults) else None
-    plan = select_plan(run, observed.plan_json)
+    begun = select_plan(run, observed.plan_data)
     # Somebody may have deleted the ConfigMap of a plan to which a round was added.
-    while stored and len(plan.points) < previous.points.total and (grown := grown_plan(run, plan, stored)):
-        plan = grown
-    if stored is not None and plan.stop is None:
+    while stored and len(begun.plan.points) < previous.points.total and (grown := grown_plan(run, begun, stored)):
+        begun = grown
+    if stored is not None and begun.plan.stop is None:
         stored = replace(stored, ended={})
     run = with_forced_values(run, settings)
+    settings = with_begun_client(settings, observed.plan_data)
     failure = observed.stored if isinstance(observed.stored, StoreFailure) else None
     known = {row.index: row for row in previous.groups}
     context = LaunchContext(run.spec, settings, now, _degraded_since(previous))
     groups = skip_broken_arms(
         [
             build_group_view(group, children, stored, replace(context, known=known.get(group.index)))
-            for group in plan.groups
+            for group in begun.plan.groups
         ]
     )
     created = parse_timestamp(observed.resource["metadata"].get("creationTimestamp"))
     last = stored.last_launch if stored else None
     nodes = known_nodes(previous.engine_nodes, children.clients, last, created)
-    return RunView(run, plan, previous, children, observed.nodes, groups, stored, failure, settings, now, nodes)
+    return RunView(run, begun, previous, children, observed.nodes, groups, stored, failure, settings, now, nodes)
 
 
 def with_forced_values(run: SpecBenchRun, settings: OperatorSettings) -> SpecBenchRun:

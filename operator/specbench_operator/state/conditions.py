@@ -14,10 +14,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic_core import to_json
 
-from specbench_api.spec.campaign_status import CampaignStatus
-from specbench_api.spec.conditions import ConditionStatus
+from specbench_api.api_model import ApiModel
+from specbench_api.spec.campaign_status import CampaignConditionType, CampaignStatus
+from specbench_api.spec.conditions import ConditionStatus, ConditionType
 from specbench_api.spec.status import Condition, RunStatus
 from specbench_operator.state.run import NORMAL, WARNING, KubernetesEvent
 from specbench_operator.state.timestamps import format_timestamp
@@ -38,11 +39,24 @@ KindT = TypeVar("KindT", bound=StrEnum)
 
 
 def read_status(status_class: type[StatusT], resource: Mapping[str, Any]) -> StatusT:
-    """The status as it was last written. An invalid status counts as empty, because it is only a cache."""
+    """The status as it was last written. An invalid status counts as empty, because it is only a cache.
+
+    Another version may have written fields and conditions that this one does not know; they are left out.
+    """
+    status = {**(resource.get("status") or {})}
     try:
-        return status_class.model_validate(resource.get("status") or {})
-    except ValidationError:
+        status["conditions"] = [
+            row for row in status.get("conditions", ()) if row["type"] in _CONDITION_TYPES[status_class]
+        ]
+        return status_class.from_untrusted_json(to_json(status))
+    except (KeyError, TypeError, ValueError):
         return status_class()
+
+
+_CONDITION_TYPES: Mapping[type[ApiModel], frozenset[str]] = {
+    RunStatus: frozenset(ConditionType),
+    CampaignStatus: frozenset(CampaignConditionType),
+}
 
 
 def generation_of(resource: Mapping[str, Any]) -> int:

@@ -101,8 +101,8 @@ class RunObservation:
     jobs: tuple[Job, ...] = ()
     pods: tuple[Pod, ...] = ()
     objects: tuple[ChildObject, ...] = ()
-    plan_json: str | None = None
-    """Contents of plan.json in the run's own ConfigMap."""
+    plan_data: Mapping[str, str] = field(default_factory=dict)
+    """Data of the run's own ConfigMap: the plan and client that it began with. Empty if it does not exist."""
     nodes: tuple[Node | UnreadableNode, ...] = ()
     """Nodes of the engines whose client is about to be created, because the client stores facts about them."""
     stored: StoredResults | StoreFailure | None = None

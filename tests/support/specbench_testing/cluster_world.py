@@ -79,7 +79,9 @@ class ClusterWorld:
     jobs: dict[str, Job] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     objects: dict[tuple[str, str], ChildObject] = field(default_factory=dict)
-    plan_json: str | None = None
+    plan_data: dict[str, str] = field(default_factory=dict)
+    images: dict[str, str] = field(default_factory=dict)
+    """By Job, also of those that were deleted: the image of its container."""
     nodes: list[Node | UnreadableNode] = field(default_factory=list)
     measured: set[str] = field(default_factory=set)
     results: StatusDocument | None = None
@@ -104,8 +106,8 @@ class ClusterWorld:
     @property
     def plan(self) -> Plan:
         """Return the run's plan, with the rounds that were added to it."""
-        grown = self.plan_json if '"plannedRepeats"' in (self.plan_json or "") else None
-        return Plan.from_json(grown) if grown else expand(parse_run(self.run))
+        stored = self.plan_data.get(PLAN, "")
+        return Plan.from_json(stored) if '"plannedRepeats"' in stored else expand(parse_run(self.run))
 
     @property
     def status(self) -> RunStatus:
@@ -139,7 +141,7 @@ class ClusterWorld:
         )  # fmt: skip
         return RunObservation(
             self.run, tuple(self.jobs.values()), tuple(self.pods.values()), tuple(self.objects.values()),
-            self.plan_json, tuple(self.nodes), self.trouble or stored, self.trouble or self.gate, self.earlier,
+            self.plan_data, tuple(self.nodes), self.trouble or stored, self.trouble or self.gate, self.earlier,
             secret_uses=self.secret_uses,
         )  # fmt: skip
 
@@ -328,6 +330,7 @@ class ClusterWorld:
         ref, owner = ObjectRef(kind, name, f"uid-{next(self._uids)}"), meta["ownerReferences"][0]["uid"]
         if kind == "Job":
             assert name not in self.jobs, f"{name} already exists"
+            self.images[name] = manifest["spec"]["template"]["spec"]["containers"][0]["image"]
             suspended, queue = bool(manifest["spec"].get("suspend")), labels.get(LABEL_KUEUE_QUEUE, "")
             engine_pod = meta.get("annotations", {}).get(ANNOTATION_ENGINE_POD, "")
             started = None if suspended else self.now
@@ -344,13 +347,13 @@ class ClusterWorld:
             self.objects[kind, name] = replace(self.objects[kind, name], spec=spec)
             return
         self.objects[kind, name] = ChildObject(ref, owner, key, run_uid=labels[LABEL_RUN_UID], spec=spec)
-        self.plan_json = manifest["data"][PLAN] if key.role == ROLE_PLAN else self.plan_json
+        self.plan_data = dict(manifest["data"]) if key.role == ROLE_PLAN else self.plan_data
 
     def _delete(self, ref: ObjectRef) -> None:
         if ref.kind != "Job":
             child = self.objects.pop((ref.kind, ref.name), None)
             assert child.ref == ref if child else ref.kind == LWS_KIND, "only a set is deleted with its owning Job"
-            self.plan_json = None if ref.kind == "ConfigMap" else self.plan_json
+            self.plan_data = {} if ref.kind == "ConfigMap" else self.plan_data
             if ref.kind == LWS_KIND:
                 self._delete_pods_of(ref.name.removesuffix("-n"))
             return

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from specbench_api.outcome.status_document import StatusDocument
+from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.expansion import expand, with_another_round
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_PLAN
 from specbench_api.plan.plan import Plan
@@ -27,6 +28,7 @@ from specbench_api.spec.status import RunStatus
 from specbench_client.stored_runs.status_document import status_document
 from specbench_operator.errors import Retry
 from specbench_operator.run import decide, gate, view
+from specbench_operator.run.view import BegunPlan
 from specbench_operator.state.run import RunDecision, RunObservation, StoredResults
 from specbench_testing.cluster_world import AWAY
 from specbench_testing.model_checker import Step
@@ -318,7 +320,7 @@ class ModelOperator:
             (gate, "parsed_run", parsed),
             (decide, "read_status", lambda *_: status_of(run.status)),
             (decide, "fit_to_size", lambda status: status),
-            (view, "select_plan", lambda *_: plan),
+            (view, "select_plan", lambda *_: BegunPlan(plan, plan_digest(plan))),
         ]
         originals = [getattr(module, name) for module, name, _ in replaced]
         for module, name, value in replaced:

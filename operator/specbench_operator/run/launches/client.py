@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from pydantic import ValidationError
-
 from specbench_api.fence.model import TerminationMessages
 from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.termination_message import Termination
@@ -107,8 +105,8 @@ def termination_of(pods: Iterable[Pod], settings: OperatorSettings) -> Terminati
 
 def _termination(last: ContainerTerminated, settings: OperatorSettings) -> Termination:
     try:
-        termination = Termination.from_json(last.message)
-    except ValidationError:
+        termination = Termination.from_untrusted_json(last.message.encode())  # of any version
+    except ValueError:
         end = f"the client ended with exit code {last.exit_code}"
         remedy = _MORE_MEMORY if last.reason == EngineReason.OOM_KILLED else ""
         message = join_sentences((end, last.reason, last_words(last.message, settings), remedy))
