@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +25,8 @@ from specbench_operator.cluster.parsing import (
     parse_pod,
 )
 from specbench_operator.cluster.results import known_results_uid, newest_matching_results, with_adopted_uid
+from specbench_operator.cluster.s3 import Listing
+from specbench_operator.cluster.store_session import StoreError
 from specbench_operator.render.job_annotations import (
     ANNOTATION_ENGINE_NODES,
     ANNOTATION_PRIOR_LAUNCHES,
@@ -331,7 +334,34 @@ FORGED = plan_of("a").to_json().replace('"args": []', '"args": ["--other"]')
 def test_finds_the_newest_results_of_the_same_plan(plans: Mapping[str, tuple[int, str]], found: str | None) -> None:
     stored = {f"{ROOT}/{uid}/plan.json": plan for uid, plan in plans.items()}
     bucket: Any = FakeBucket({**stored, f"{ROOT}/half-written/x": (13, "")})
-    assert newest_matching_results(bucket, ROOT, plan_of(UID)) == found
+    assert newest_matching_results(bucket, ROOT, plan_of(UID), {}) == found
+
+
+@dataclass
+class SlowBucket(FakeBucket):
+    """A bucket of which each look can list four folders below the root."""
+
+    listed: list[str] = field(default_factory=list)
+
+    def listing(self, prefix: str) -> Listing:
+        self.listed.append(prefix)
+        if len(self.listed) > 5:
+            raise StoreError(AWAY)
+        return super().listing(prefix)
+
+
+def test_a_search_through_many_results_goes_on_where_the_last_look_ended() -> None:
+    newest_first = enumerate("dgcaebfhij")
+    plans = {f"{ROOT}/{uid}/plan.json": (23 - row, plan_of(uid).to_json()) for row, uid in newest_first}
+    known: dict[str, datetime] = {}
+    for listed in (4, 8):
+        with pytest.raises(StoreError):
+            newest_matching_results(SlowBucket(plans), ROOT, plan_of(UID), known)  # type: ignore[arg-type]
+        assert len(known) == listed
+    del plans[f"{ROOT}/d/plan.json"]
+    last: Any = SlowBucket(plans)
+    assert newest_matching_results(last, ROOT, plan_of(UID), known) == "g", "the newest may have been deleted"
+    assert last.listed == [f"{ROOT}/", f"{ROOT}/i/", f"{ROOT}/j/"]
 
 
 def adopted(results: FakeResults, *others: Raw, status: Raw | None = None) -> str | None:

@@ -119,14 +119,17 @@ def with_adopted_uid(resource: Mapping[str, Any], uid: str) -> Mapping[str, Any]
     return {**resource, "spec": {**spec, "results": {**results, **adopted}}}
 
 
-def newest_matching_results(bucket: Bucket, root: str, plan: Plan) -> str | None:
-    """UID of the newest results below `root` whose plan measures the same; None if none does. Raises StoreError."""
-    stored = {
-        prefix: at
-        for prefix in bucket.listing(f"{root}/").prefixes
-        if (at := bucket.listing(prefix).modified.get(f"{prefix}{PLAN}"))
-    }
-    newest_first = sorted(stored, key=lambda prefix: (stored[prefix], prefix), reverse=True)
+def newest_matching_results(bucket: Bucket, root: str, plan: Plan, stored: dict[str, datetime]) -> str | None:
+    """UID of the newest results below `root` whose plan measures the same; None if none does. Raises StoreError.
+
+    `stored`: folder → when its plan was stored, filled in here. A folder's name has no time, so each must be listed.
+    Thousands take several looks, each of which lists only those that none before it has listed.
+    """
+    folders = bucket.listing(f"{root}/").prefixes
+    for prefix in folders:
+        if prefix not in stored and (at := bucket.listing(prefix).modified.get(f"{prefix}{PLAN}")):
+            stored[prefix] = at
+    newest_first = sorted(stored.keys() & set(folders), key=lambda prefix: (stored[prefix], prefix), reverse=True)
     for prefix in newest_first[:EARLIER_RESULTS_MAX]:
         uid = prefix.rstrip("/").rpartition("/")[2]
         if _is_adoptable(bucket.get(f"{prefix}{PLAN}", PLAN_MAX_BYTES), plan, uid):
@@ -140,16 +143,19 @@ def _is_adoptable(data: bytes | None, plan: Plan, uid: str) -> bool:
         return False
     try:
         stored_plan = Plan.from_untrusted_json(data or b"")
-        unknown_field = stored_plan.unknown_field(data or b"")
     except ValueError:
         return False  # written by another version, so these results cannot be adopted
-    wanted = plan.model_copy(update={"uid": uid})
-    return unknown_field is None and not differing_fields(without_added_rounds(stored_plan), wanted)
+    return not (
+        stored_plan.unknown_field(data or b"")
+        or differing_fields(without_added_rounds(stored_plan), plan.model_copy(update={"uid": uid}))
+    )
 
 
 PROGRESS = "progress.json"
 NOT_ANSWERING = ("", "starting")
 """Phases of progress.json before the engine's first completion."""
+ADOPTING_MAX = 16
+"""Maximum number of runs whose earlier results are remembered until the newest is found: up to 6 MB each."""
 CACHED_MAX = 256
 """Maximum number of runs, and of S3 clients, that are cached in memory. A client takes about 0.5 MB."""
 
@@ -182,7 +188,9 @@ class ResultsReader:
         self._deadline_s = deadline_s
         self._fence = fence
         self._open_bucket = lru_cache(CACHED_MAX)(partial(_open_bucket, timeout_s=timeout_s))
-        self._known_points = lru_cache(CACHED_MAX)(_no_points)
+        # To be filled in. One run is never read by two threads at a time.
+        self._known_points = lru_cache(CACHED_MAX)(lambda _root: set[str]())
+        self._known_plans = lru_cache(ADOPTING_MAX)(lambda _root: dict[str, datetime]())
 
     def read(self, run: SpecBenchRun, *, last_launch: bool = False) -> StoredResults | StoreFailure:
         """Read the results of a run; with `last_launch`, also the record of its last launch.
@@ -209,7 +217,9 @@ class ResultsReader:
         """
         try:
             with look_at_store(self._deadline_s):
-                return newest_matching_results(self._bucket_of(run), _root(run, "").rstrip("/"), expand(run))
+                s3, root = run.spec.results.s3, _root(run, "").rstrip("/")
+                known = self._known_plans(f"{s3.endpoint} {s3.bucket} {root}")
+                return newest_matching_results(self._bucket_of(run), root, expand(run), known)
         except StoreError as error:
             return error.failure
         except InvalidSpec:
@@ -237,11 +247,6 @@ class ResultsReader:
         # Runs that differ only in these fields share a client.
         server = s3.model_copy(update={"prefix": "", "credentials_secret_ref": None})
         return self._open_bucket(server, tuple(sorted(keys.items())) if keys else None, access.addresses)
-
-
-def _no_points(_root: str) -> set[str]:
-    """The points of a run that had a manifest, to be filled in. One run is never read by two threads at a time."""
-    return set()
 
 
 def _root(run: SpecBenchRun, uid: str) -> str:
