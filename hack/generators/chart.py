@@ -46,6 +46,10 @@ of the first; the operator's is expected beside it:
   engines do if `placement.securityContext` sets a user that their image supports.
 - NetworkPolicies are created by default (`networkPolicy.enabled`). They have an effect only if the cluster's network
   plugin enforces them.
+- Two things depend on the APIs of the cluster, which `helm template` does not see: with `cilium.io/v2`, a
+  CiliumNetworkPolicy lets the operator reach an API server on a node, and with `security.openshift.io/v1` the
+  operator's pod has no user ID. Pass them to a program that renders the chart without the cluster:
+  `--api-versions cilium.io/v2`. Argo CD and Flux's HelmRelease know them.
 
 ## Rights of the operator
 
@@ -54,12 +58,21 @@ ClusterRole with the same rules, and binds it in the namespaces of `rbac.namespa
 `rbac.clusterWide`. To print them:
 
     helm template specbench helm/specbench --namespace specbench-system --set 'watchNamespaces={bench}' \\
-      --show-only templates/rbac.yaml
+      --set image.repository=REGISTRY/specbench --show-only templates/rbac.yaml
 
 <!-- rights -->
 Of Secrets, the operator reads the S3 keys of a run and the labels of all that the run names; `rbac.secretNames` limits
 it to these names. With `rbac.create=false`, create all of these Roles yourself, that of the Lease included:
 without it no replica leads, and nothing is executed.
+
+The operator stops executing runs of a namespace whose Role or RoleBinding is deleted, so nothing else may prune them:
+
+- If Argo CD installs the chart, the AppProject must have the namespaces of runs among its `destinations`, and its
+  `namespaceResourceWhitelist`, if it has one, Role and RoleBinding.
+- Argo CD before 3.0 takes every object whose label `app.kubernetes.io/instance` is the name of an Application for a
+  part of it. So no Application for a namespace of runs may have the name of the release, unless
+  `application.resourceTrackingMethod` is `annotation`.
+- A Flux Kustomization prunes only what it has applied.
 
 The right to create Jobs in a namespace is the right to use every Secret, volume and service account of that namespace,
 because a pod can mount them. Grant it to the operator only where runs are executed. With `rbac.clusterWide` it has this

@@ -444,6 +444,8 @@ def test_on_openshift_the_operators_pod_has_no_user_id(
     [
         ({"replicas": 0}, "replicas"),
         ({"image": {"repo": "x"}}, "repo"),
+        ({"image": {"repository": ""}}, r"image\.repository is not set.*set image\.repository=REGISTRY/specbench"),
+        ({"image": {"repository": "", "digest": DIGEST}}, r"image\.repository is not set"),
         ({"watchNamespaces": ["A"]}, "watchNamespaces"),
         ({"fence": {"image": []}}, "image"),
         ({"fence": {"limits": {"gpus": -1}}}, "gpus"),

@@ -48,7 +48,9 @@ def test_the_kustomization_lists_every_benchmark() -> None:
 
 
 def test_argo_cd_flux_and_the_workflow_use_the_benchmarks_folder() -> None:
-    argocd = manifest(GITOPS / "clusters/argocd/application.yaml")["spec"]
+    application = manifest(GITOPS / "clusters/argocd/application.yaml")
+    assert application["metadata"]["name"] != "specbench", "Argo CD before 3.0 would prune the Roles of that release"
+    argocd = application["spec"]
     flux = manifest(GITOPS / "clusters/flux/benchmarks.yaml")["spec"]
     source = manifest(GITOPS / "clusters/flux/source.yaml")
     assert (GITOPS / argocd["source"]["path"]) == (GITOPS / flux["path"]) == BENCHMARKS

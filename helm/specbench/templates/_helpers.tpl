@@ -35,16 +35,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{- define "specbench.repository" -}}
+{{- required "image.repository is not set, and no registry has an image of specbench: build the Dockerfile's targets specbench and operator, push them as REGISTRY/specbench:TAG and REGISTRY/specbench-operator:TAG, and set image.repository=REGISTRY/specbench and image.tag=TAG" .Values.image.repository -}}
+{{- end -}}
+
 {{- define "specbench.clientImage" -}}
 {{- if .Values.image.digest -}}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- printf "%s@%s" (include "specbench.repository" .) .Values.image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- printf "%s:%s" (include "specbench.repository" .) (.Values.image.tag | default .Chart.AppVersion) -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "specbench.operatorImage" -}}
-{{- $repository := .Values.operatorImage.repository | default (printf "%s-operator" .Values.image.repository) -}}
+{{- $repository := .Values.operatorImage.repository | default (printf "%s-operator" (include "specbench.repository" .)) -}}
 {{- if .Values.operatorImage.digest -}}
 {{- printf "%s@%s" $repository .Values.operatorImage.digest -}}
 {{- else -}}

@@ -69,7 +69,11 @@ class Helm:
         options = ["--namespace", namespace, "--kube-version", version, "--values", "-"]
         options += [word for api in api_versions for word in ("--api-versions", api)]
         values = values or {}
-        given = {"watchNamespaces": [] if values.get("watchAllNamespaces") else [WATCHED], **values}
+        given = {
+            "watchNamespaces": [] if values.get("watchAllNamespaces") else [WATCHED],
+            **values,
+            "image": {"repository": "specbench", **values.get("image", {})},
+        }
         return Rendered(self.run("template", "bench", str(CHART), *options, stdin=json.dumps(given)))
 
     def run(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> str:
