@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
-from specbench_client.cli.live_progress import LiveProgress
+from specbench_client.cli.live_progress import LiveProgress, shorter_ways
 from specbench_client.documents.record import RecordPhase
 from specbench_client.drive.progress import STORING, ProgressTracker
 from specbench_client.load.conversations import FillerPlan, filler_conversation
@@ -18,7 +19,7 @@ POINT_LINE = (
     "none at concurrency 1, repeat 1/3, 1 requests (7 with warm-up and fillers), TPOT 10.0 ms, AL 1.00, 1 failed"
 )
 TIMES = r", 0:0\d:\d\d elapsed, about \d+:\d\d:\d\d left"
-"""The end of a line about a point; the first one stands for those that are left."""
+"""The end of a line about a point; the first one stands for those that are left at its load."""
 FILLER = filler_conversation(FillerPlan((Prompt("a", None, ((),)),), 1, 0), 0, 0)
 
 
@@ -33,7 +34,7 @@ def test_current_point_is_shown_with_its_load(world: SyntheticRun, load: str, wo
     tracker.start_load()
     progress = tracker.current()
     assert progress.load == load
-    with LiveProgress(world.plan, 0) as live:
+    with LiveProgress(world.plan, []) as live:
         live.progress(progress)
         _, point = live._bars.tasks
     assert point.description == f"none at {words}, repeat 1/3: measuring"
@@ -45,7 +46,7 @@ def test_a_server_that_answers_nothing_is_named_once_for_each_stall(capsys: pyte
     tracker.start_point(SyntheticRun().plan.groups[0].points[0], 24)
     tracker.start_load()
     idle = []
-    with LiveProgress(SyntheticRun().plan, 0) as live:
+    with LiveProgress(SyntheticRun().plan, []) as live:
         for at_s, ended in ((29, 0), (30, 0), (40, 0), (41, 1), (70, 0), (71, 0)):
             now_s = at_s
             for _ in range(ended):
@@ -58,7 +59,7 @@ def test_a_server_that_answers_nothing_is_named_once_for_each_stall(capsys: pyte
 
 def test_a_run_with_a_stop_rule_ends_with_what_it_has() -> None:
     plan = SyntheticRun().plan.model_copy(update={"stop": "WhenDecided"})
-    with LiveProgress(plan, 3) as live:
+    with LiveProgress(plan, [point.hash for point in plan.points[:3]]) as live:
         assert live._bars.tasks[0].total == len(plan.points)
     assert live._bars.tasks[0].total == 3
 
@@ -70,7 +71,7 @@ def test_the_display_fits_a_narrow_terminal(
     """The longest line is no bar: its counts are whole, and the description has at most two lines."""
     monkeypatch.setenv("COLUMNS", str(columns))
     tracker = tracker_in_warmup(SyntheticRun(), 5)
-    live = LiveProgress(SyntheticRun().plan, 0)
+    live = LiveProgress(SyntheticRun().plan, [])
     live.progress(tracker.current())
     live._console.print(live._bars.make_tasks_table(live._bars.tasks))
     lines = capsys.readouterr().err.splitlines()
@@ -107,7 +108,7 @@ def test_output_without_a_terminal_has_one_line_per_launch_and_measured_point(
     world = SyntheticRun()
     measured = world.plan.engine.model_copy(update={"kind": EngineKind.EXTERNAL}) if endpoints else world.plan.engine
     tracker = tracker_in_warmup(world, 5)
-    with LiveProgress(world.plan.model_copy(update={"engine": measured}), 0) as live:
+    with LiveProgress(world.plan.model_copy(update={"engine": measured}), []) as live:
         live.group(world.plan.groups[0])
         live.progress(tracker.current())
         tracker.start_load()
@@ -130,26 +131,95 @@ def test_acceptance_of_chunks_is_not_shown_before_counters_confirm_it() -> None:
     assert tracker.current().acceptance_length is not None
 
 
-@pytest.mark.parametrize("counted", [False, True], ids=["before its manifest", "after it"])
-def test_nothing_is_left_after_the_last_point(capsys: pytest.CaptureFixture[str], *, counted: bool) -> None:
-    plan = SyntheticRun().plan
-    group = plan.groups[-1]
-    tracker = ProgressTracker(group, len(group.points) - 1, lambda: 0)
-    tracker.start_point(group.points[-1], 24)
-    tracker.phase = STORING
-    if counted:
-        tracker.end_point()
-    with LiveProgress(plan, 0) as live:
+TWO_LOADS = SyntheticRun(concurrency=(1, 8)).plan
+"""Three repeats of two arms at two loads, 12 points in 4 groups."""
+SERVERS = TWO_LOADS.model_copy(
+    update={
+        "engine": TWO_LOADS.engine.model_copy(update={"kind": EngineKind.EXTERNAL}),
+        "load": TWO_LOADS.load.model_copy(update={"requests_per_stream": 8}),
+    }
+)
+
+
+def end_points(live: LiveProgress, group: int, ends_s: dict[int, float], warmup: int = 0) -> str:
+    """End points of a group so many seconds after the display began; return the times that it shows then.
+
+    `ends_s`: index of the point → its end. `warmup`: requests before the three of the first one.
+    """
+    planned = live._plan.groups[group]
+    tracker = ProgressTracker(planned, 0, lambda: 0)
+    for index, end_s in ends_s.items():
+        tracker.start_point(planned.points[index], 3)
         live.progress(tracker.current())
-    assert capsys.readouterr().err.endswith(", about 0:00:00 left\n")
+        for number in range(warmup + 3):
+            tracker.add(record(phase=RecordPhase.WARMUP if number < warmup else RecordPhase.STEADY))
+        warmup = 0
+        tracker.phase = STORING
+        live._bars.tasks[0].start_time = live._bars.get_time() - end_s
+        for _ in range(2):
+            live.progress(tracker.current())
+    return live._times(group)
 
 
-@pytest.mark.parametrize(("found", "left"), [(0, "0:02:00"), (2, "0:04:00"), (4, None)])
-def test_points_of_an_earlier_call_do_not_count_for_the_pace(found: int, left: str | None) -> None:
-    plan = SyntheticRun(concurrency=(1, 2)).plan
-    assert len(plan.points) == 12
-    live = LiveProgress(plan, found)
-    task = live._bars.tasks[0]
-    assert task.start_time is not None
-    task.start_time -= 60
-    assert live._times(4) == "0:01:00 elapsed" + (f", about {left} left" if left else "")
+def test_after_the_first_repeat_the_forecast_of_each_load_is_as_long_as_it_took(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    live = LiveProgress(SERVERS, [])
+    assert end_points(live, 0, {0: 20}, warmup=3) == "0:00:20 elapsed"  # the other load may take any time
+    assert end_points(live, 0, {1: 140}) == "0:02:20 elapsed, about 0:10:50 left"
+    assert end_points(live, 1, {0: 160}, warmup=3) == "0:02:40 elapsed, about 0:10:40 left"
+    assert end_points(live, 1, {1: 280}) == "0:04:40 elapsed, about 0:08:40 left"
+    assert capsys.readouterr().err.splitlines()[-1].split(" about ")[1] == (
+        "0:01:00 at concurrency 1 and 0:12:00 at concurrency 8; shorter, as a new run: only concurrency 1 0:01:00,"
+        " --requests-per-stream 4 0:06:30"
+    )
+    end_points(live, 1, {2: 290})
+    assert len(capsys.readouterr().err.splitlines()) == 1, "the forecast is printed once"
+
+
+@pytest.mark.parametrize(
+    ("plan", "each_s", "ways"),
+    [
+        (SERVERS, 300, ["only concurrency 1 0:05:00", "--requests-per-stream 4 0:05:00"]),
+        (
+            SERVERS.model_copy(update={"load": SERVERS.load.model_copy(update={"repeats": 64}), "stop": "WhenDecided"}),
+            3000,
+            ["only concurrency 1 0:50:00", "--requests-per-stream 4 0:50:00", "--repeats 3"],
+        ),
+        (SERVERS, 299, []),  # short enough
+        (TWO_LOADS, 3000, []),  # its flags are fields of a spec
+    ],
+)
+def test_a_long_measurement_names_what_is_shorter(plan: Plan, each_s: float, ways: list[str]) -> None:
+    text = shorter_ways(plan, {"concurrency 1": each_s, "concurrency 8": each_s + 1})
+    named = text.partition(": ")[2].split(", ") if text else []
+    assert len(named) == len(ways)
+    assert all(given.startswith(way) for given, way in zip(named, ways, strict=True))
+
+
+def test_points_of_an_arm_that_failed_are_not_left(capsys: pytest.CaptureFixture[str]) -> None:
+    live = LiveProgress(TWO_LOADS, [])
+    end_points(live, 0, {0: 10, 1: 20})
+    assert end_points(live, 2, {0: 40}) == "0:00:40 elapsed, about 0:00:35 left"  # 15 s at 1, twice 10 s at 8
+    assert live._bars.tasks[0].completed == 3
+    assert "by the first repeat" not in capsys.readouterr().err
+
+
+def test_stored_points_count_wherever_they_are_in_the_plan() -> None:
+    stored = [point.hash for point in TWO_LOADS.groups[3].points] + [TWO_LOADS.groups[1].points[0].hash]
+    live = LiveProgress(TWO_LOADS, stored)
+    assert live._bars.tasks[0].completed == 3
+    assert end_points(live, 0, {0: 10, 1: 20}) == "0:00:20 elapsed, about 0:01:10 left"
+    assert live._bars.tasks[0].completed == 5
+
+
+def test_nothing_is_left_after_the_last_point() -> None:
+    live = LiveProgress(TWO_LOADS, [point.hash for point in TWO_LOADS.points[:-1]])
+    assert end_points(live, 3, {1: 10}) == "0:00:10 elapsed, about 0:00:00 left"
+
+
+def test_rounds_that_are_added_are_measured_at_their_loads(capsys: pytest.CaptureFixture[str]) -> None:
+    live = LiveProgress(SERVERS.model_copy(update={"groups": SERVERS.groups[:1]}), [])
+    live.retry(SERVERS.model_copy(update={"groups": [SERVERS.groups[0], SERVERS.groups[3]]}))
+    assert live._bars.tasks[0].total == 4
+    assert capsys.readouterr().err.endswith(" at concurrency 1 and concurrency 8\n")

@@ -30,6 +30,7 @@ from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predic
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.analysis.summary.stop_rule import ends_a_round
 from specbench_client.analysis.summary.trends import with_divided_rounds
+from specbench_client.cli.measure import OWN_PROMPTS
 from specbench_client.cli.measure_choices import warn_of_repeated_prompts, warn_of_swapped_servers
 from specbench_client.cli.run_execution import RunOptions, execute_run
 from specbench_client.cli.run_selection import select_run
@@ -178,6 +179,8 @@ def test_too_few_prompts_are_noticed_before_the_first_request(
     warn_of_repeated_prompts(more)
     assert "has 64 prompts, but 72 are needed" in capsys.readouterr().err
     warn_of_repeated_prompts(more.model_copy(update={"prompt_cache": PromptCache.DISABLED}))
+    own = {"spec.workloads[0].dataset": {"source": "jsonl", "uri": OWN_PROMPTS}}
+    warn_of_repeated_prompts(plan_of({"concurrency": [64], "requestsPerStream": 6, "repeats": 4}, own))
     assert capsys.readouterr().err == ""
 
 

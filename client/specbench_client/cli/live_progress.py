@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from statistics import fmean
 from types import TracebackType
 from typing import Self
 
@@ -10,8 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Column
 
-from specbench_api.plan.plan import EngineGroup, Plan
+from specbench_api.plan.plan import REPEATS_TO_DECIDE, EngineGroup, Plan, Point
 from specbench_client.cli.output import ProgressConsole
+from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
+from specbench_client.drive.load_probes import PER_STREAM
 from specbench_client.drive.progress import STORING, WARMUP, Progress
 from specbench_client.trust.check_type import list_names
 
@@ -19,12 +23,37 @@ WIDE = 100
 """Columns of a terminal from which the display has bars."""
 STALLED_S = 30.0
 """If no request ends for so long, the display reports it."""
+LONG_S = 600.0
+"""A measurement that takes longer names what would be shorter."""
+
+
+def shorter_ways(plan: Plan, load_s: Mapping[str, float]) -> str:
+    """Return the flags of `specbench measure` that shorten a long measurement, and to what; empty for a short one.
+
+    `load_s`: load → how long all of its repeats take.
+    """
+    whole_s, (least_s, lightest) = sum(load_s.values()), min((took_s, load) for load, took_s in load_s.items())
+    ways = {
+        f"only {lightest}": least_s / whole_s,
+        f"--requests-per-stream {PER_STREAM}": PER_STREAM / (plan.load.requests_per_stream or PER_STREAM),
+        f"--repeats {MIN_REPEATS_TO_COMPARE} (wider intervals; not with --until-sure)": MIN_REPEATS_TO_COMPARE
+        / repeats_of(plan),
+    }
+    shorter = [f"{flag} {timedelta(seconds=round(whole_s * share))}" for flag, share in ways.items() if share < 1]
+    if whole_s <= LONG_S or not plan.engine.is_external or not shorter:
+        return ""
+    return f"; shorter, as a new run: {', '.join(shorter)}"
+
+
+def repeats_of(plan: Plan) -> int:
+    """Return the repeats of a plan; with a stop rule, the least that it allows."""
+    return plan.load.repeats if plan.stop is None else min(plan.load.repeats, REPEATS_TO_DECIDE)
 
 
 class LiveProgress:
     """A context manager that shows progress; without a terminal it prints a line per launch and per measured point."""
 
-    def __init__(self, plan: Plan, measured: int) -> None:
+    def __init__(self, plan: Plan, measured: Collection[str]) -> None:
         self._console = ProgressConsole()
         self._bars = Bars(
             TextColumn("{task.description}", table_column=Column()),  # wraps on narrow terminals, the counts do not
@@ -35,11 +64,15 @@ class LiveProgress:
             disable=not self._console.is_terminal,
         )
         self._set_plan(plan)
-        self._found = measured
-        self._printed: str | None = None
+        self._done = {*measured}
+        self._took_s: dict[tuple[str, str], list[float]] = {}
+        self._ended_s = 0.0
         self._stalled = False
         self._whole = self._bars.add_task(
-            "points" if plan.stop is None else "points, at most", total=len(plan.points), completed=measured, note=""
+            "points" if plan.stop is None else "points, at most",
+            total=len(plan.points),
+            completed=len(measured),
+            note="",
         )
         self._point = self._bars.add_task("point", total=None, note="")
 
@@ -66,11 +99,9 @@ class LiveProgress:
         self._bars.update(self._point, description=line, completed=0, total=None, note="")
 
     def retry(self, plan: Plan) -> None:
-        """Show which repeats were added to the plan."""
-        added = [point for point in plan.points if point.hash not in self._points]
-        loads = list_names([*dict.fromkeys(point.level.words for point in added)])
-        repeats = list_names([*dict.fromkeys(str(point.repeat + 1) for point in added)])
-        self.show_line(f"repeats {repeats} at {loads} are added in place of earlier ones, of which a point is invalid")
+        """Show at which loads repeats were added to the plan."""
+        loads = list_names([*{point.level.words: None for point in plan.points if point.hash not in self._points}])
+        self.show_line(f"repeats of which a point is invalid are measured again at {loads}")
         self._set_plan(plan)
         self._bars.update(self._whole, total=len(plan.points))
 
@@ -84,7 +115,7 @@ class LiveProgress:
     def progress(self, progress: Progress) -> None:
         """Show the progress of the current engine group."""
         readings = {
-            "{:.0f} tok/s": progress.output_tokens_per_s,
+            "{:.0f} tok/s overall": progress.output_tokens_per_s,
             "TPOT {:.1f} ms": progress.tpot_ms,
             "AL {:.2f}": progress.acceptance_length,
             "{:+.1%} since the first window": progress.acceptance_change,
@@ -102,13 +133,37 @@ class LiveProgress:
         self._stalled = bool(stalled)
         note = "  ".join(part for part in (bound, stalled, *so_far) if part)
         self._bars.update(self._point, description=description, completed=done, total=total or None, note=note)
-        points = progress.points_done + sum(len(group.points) for group in self._plan.groups[: progress.group])
-        self._bars.update(self._whole, completed=points, note=self._times(points))
-        if progress.phase == STORING and progress.point not in (None, self._printed):
-            self._printed = progress.point
-            number = list(self._points).index(progress.point) + 1  # `points_done` may have it already
+        if progress.phase == STORING and progress.point and progress.point not in self._done:
+            point = self._points[progress.point]
+            # A running server is warmed up once, so later points take as long without.
+            warmup = (
+                (progress.warmup_done or 0) / max(progress.requests_sent, 1) if self._plan.engine.is_external else 0.0
+            )
+            began_s, self._ended_s = self._ended_s, self._bars.tasks[0].elapsed or 0.0
+            self._took_s.setdefault((point.workload, point.level.words), []).append(
+                (self._ended_s - began_s) * (1.0 - warmup)
+            )
+            self._done.add(point.hash)
             sent = f"{done} requests ({progress.requests_sent} with warm-up and fillers)"
-            self._print(", ".join([place, sent, *so_far, self._times(number)]))
+            self._print(", ".join([place, sent, *so_far, self._times(progress.group)]))
+            if point.repeat == 0 and all(each.hash in self._done for each in self._plan.points if each.repeat == 0):
+                self._show_forecast()
+        self._bars.update(self._whole, completed=len(self._done), note=self._times(progress.group))
+
+    def _show_forecast(self) -> None:
+        """Print how long all repeats take at each load, after the first one."""
+        repeats = repeats_of(self._plan)
+        counted = [point for point in self._plan.points if point.repeat < repeats]
+        load_s = {
+            level.words: self._duration_s([point for point in counted if point.level == level]) or 0.0
+            for level in self._plan.load.levels
+        }
+        if repeats > 1 and all(load_s.values()):
+            self.show_line(
+                f"by the first repeat, all {repeats} take about "
+                + list_names([f"{timedelta(seconds=round(took_s))} at {load}" for load, took_s in load_s.items()])
+                + shorter_ways(self._plan, load_s)
+            )
 
     def _stall(self, progress: Progress) -> str:
         """Return that a server does not answer, by its address if it has one; empty if it does."""
@@ -116,29 +171,35 @@ class LiveProgress:
         server = f" at {endpoint.url}" if endpoint else ""
         return f"no request{server} has ended for {progress.idle_s:.0f} s" if progress.idle_s >= STALLED_S else ""
 
-    def _times(self, points: int) -> str:
-        """Return the time since the display began, and how long the points that are left will take as those before."""
-        elapsed_s, measured = self._bars.tasks[0].elapsed or 0.0, points - self._found
-        left = timedelta(seconds=round(elapsed_s / max(measured, 1) * (len(self._plan.points) - points)))
-        about = f", {'about' if self._plan.stop is None else 'at most'} {left} left" if measured > 0 else ""
-        return f"{timedelta(seconds=int(elapsed_s))} elapsed{about}"
+    def _times(self, group: int) -> str:
+        """Return the time since the display began, and in this group how long the points that are left take.
+
+        An arm with a point missing in an earlier group has failed: its others will not be measured.
+        """
+        begun, coming = self._plan.groups[:group], self._plan.groups[group:]
+        failed = {each.arm for each in begun for point in each.points if point.hash not in self._done}
+        points = [point for each in coming if each.arm not in failed for point in each.points]
+        left_s = self._duration_s([point for point in points if point.hash not in self._done])
+        about = f", {'about' if self._plan.stop is None else 'at most'} {timedelta(seconds=round(left_s or 0.0))} left"
+        return f"{timedelta(seconds=int(self._bars.tasks[0].elapsed or 0.0))} elapsed{'' if left_s is None else about}"
+
+    def _duration_s(self, points: Sequence[Point]) -> float | None:
+        """Return how long these points take if as long as others at their load; None before one of each load ended."""
+        cells = [(point.workload, point.level.words) for point in points]
+        return sum(fmean(self._took_s[cell]) for cell in cells) if self._took_s.keys() >= {*cells} else None
 
     def _place(self, progress: Progress) -> str:
         """Return `ngram at concurrency 8, repeat 1/3`, with the workload if there are several."""
         if progress.point is None:
             return progress.arm
         workload = f" {progress.workload}" if len(self._plan.workloads) > 1 else ""
-        repeat = ""
-        if self._plan.load.repeats > 1 and progress.repeat is not None:
-            name = "window" if self._plan.soaks else "repeat"
-            repeat = f", {name} {self._counted(progress.repeat, self._plan.load.repeats)}"
+        name, repeats = "window" if self._plan.soaks else "repeat", self._plan.load.repeats
+        repeat = f", {name} {self._counted(progress.repeat or 0, repeats)}" if repeats > 1 else ""
         return f"{progress.arm}{workload} at {self._points[progress.point].level.words}{repeat}"
 
     def _counted(self, index: int, most: int) -> str:
-        """Return `1/3`, or `1 of at most 3` with a stop rule, and only `1` beside a bar that has the maximum."""
-        if self._plan.stop is None:
-            return f"{index + 1}/{most}"
-        return str(index + 1) if self._console.is_terminal else f"{index + 1} of at most {most}"
+        """Return `1/3`, or `1 of at most 3` with a stop rule."""
+        return f"{index + 1}{'/' if self._plan.stop is None else ' of at most '}{most}"
 
     def _print(self, line: str) -> None:
         """Print a line without a terminal, where there are no bars."""

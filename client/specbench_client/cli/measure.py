@@ -64,6 +64,10 @@ FLAGS_ELSEWHERE = {
 """Flags of vllm bench serve, guidellm and AIPerf for which click would suggest the wrong flag of ours, or none."""
 
 
+OWN_PROMPTS = str(EXAMPLES / "prompts.jsonl")
+"""The prompts without --dataset."""
+
+
 class MeasureCommand(click.Command):
     """A command that answers flags of other load generators, and lists separated by spaces, with its own."""
 
@@ -204,7 +208,7 @@ def planned_measurement(options: Mapping[str, Any]) -> tuple[Plan, RunOptions]:
     _check_workers(options["workers"], usable_cores())
     if options["dataset"] is None:
         echo("prompts: specbench's own; give --dataset with yours, because they decide the answer", err=True)
-        options = {**options, "dataset": str(EXAMPLES / "prompts.jsonl")}
+        options = {**options, "dataset": OWN_PROMPTS}
     for problem in _contradictions(options):
         raise BadInput(problem)
     wanted = Measurement(options, tuple(_endpoints(options["endpoint"], options["baseline"])))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from statistics import mean
 
@@ -17,7 +18,8 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import DialectName, PromptCache
 from specbench_api.spec.load import Load
 from specbench_client.cli.interruption import run_until_interrupted
-from specbench_client.cli.measure import Measurement
+from specbench_client.cli.live_progress import repeats_of, shorter_ways
+from specbench_client.cli.measure import OWN_PROMPTS, Measurement
 from specbench_client.cli.streams import echo
 from specbench_client.cli.validate import few_repeats, print_warnings
 from specbench_client.documents.figure import counted
@@ -135,22 +137,31 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     probed_s, turns = run_until_interrupted(probe_requests_s(plan, prompts, headers)), prompts.turns / len(prompts.rows)
     request_s, least_s = max(map(mean, probed_s)), sum(map(min, probed_s)) * turns
     size = size_of_repeat(load_arrival_plan(plan, Path.cwd()), request_s * turns)
-    repeats, loads = min(plan.load.repeats, REPEATS_TO_DECIDE), len(plan.load.levels)
-    whole_s = repeats * loads * size * (least_s if closed else len(plan.arms))
+    repeats, loads = repeats_of(plan), len(plan.load.levels)
+    load_s = repeats * size * (least_s if closed else len(plan.arms))
     unit = "requests for each stream (--requests-per-stream" if closed else "s of arrivals (--duration"
-    points = f"{repeats} repeats of {len(plan.arms)} servers at {counted(loads, 'load')}"
-    minutes, seconds = divmod(int(whole_s), 60)
+    sized = wanted.with_options(**{"requests_per_stream" if closed else "duration": size})
     echo(
-        f"a request takes about {request_s:.2g} s, so each repeat has {size} {unit} changes this); {points} take"
-        f" {minutes} min {seconds} s, or longer: load and longer answers take more time than the shortest one tried",
+        f"a request takes about {request_s:.2g} s, so each repeat has {size} {unit} changes this);"
+        f" {repeats} repeats of {len(plan.arms)} servers at {counted(loads, 'load')} take at least"
+        f" {timedelta(seconds=int(loads * load_s))}, {timedelta(seconds=int(load_s))} at each load, and longer where"
+        " load slows the servers down or answers are longer"
+        f"{shorter_ways(sized.plan, {level.words: load_s for level in plan.load.levels})}",
         err=True,
     )
-    return wanted.with_options(**{"requests_per_stream" if closed else "duration": size})
+    return sized
 
 
 def warn_of_repeated_prompts(plan: Plan) -> None:
-    """Warn if repeats of this many requests send prompts again that the servers may have in their caches."""
-    if plan.prompt_cache is PromptCache.DISABLED or plan.load.duration_seconds is not None:
+    """Warn if repeats of this many requests send prompts again that the servers may have in their caches.
+
+    Of prompts that the user did not choose, only the finding PromptsSentAgain reports it, if a server has a cache.
+    """
+    if (
+        plan.prompt_cache is PromptCache.DISABLED
+        or plan.load.duration_seconds is not None
+        or plan.workloads[0].dataset.uri == OWN_PROMPTS
+    ):
         return
     rows, requested = _prompts(plan).rows, [plan.load.requested(level) or 0 for level in plan.load.levels]
     needed = sum(requested) * min(plan.load.repeats, 2 * REPEATS_TO_DECIDE)

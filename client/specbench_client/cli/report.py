@@ -241,11 +241,11 @@ def print_run_summary(
         console.print_line("Trustworthy: no check found a reason to doubt these figures.")
     if summary.decided_after is not None:
         console.print_line(_why_stopped(plan, summary))
-    for line in [*failure_lines(summary), *reuse_lines(summary.cells)]:
+    for line in failure_lines(summary):
         console.print_line(line)
     tables = (cells_table(summary, statistics or TERMINAL_STATISTICS), trends_table(summary), answers_table(summary))
     console.print_tables([table for table in tables if table.rows])
-    for text in [*_why_no_acceptance(plan, summary), *texts[:named], *shown]:
+    for text in [*reuse_lines(summary.cells), *_why_no_acceptance(plan, summary), *texts[:named], *shown]:
         console.print_line(text)
     where = run_arguments(plan, uri)
     more = len(notes) - len(shown)

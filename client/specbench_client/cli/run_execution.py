@@ -221,7 +221,7 @@ def process_label() -> str:
 
 def _measure(run: Run, options: RunOptions, retries: int) -> dict[str, EngineFailed]:
     folder = TemporaryDirectory(prefix="specbench-", ignore_cleanup_errors=True)
-    with folder as work_dir, LiveProgress(run.plan, len(run.manifests)) as live:
+    with folder as work_dir, LiveProgress(run.plan, run.manifests) as live:
         local_options = LocalOptions(
             base_dir=options.base_dir,
             work_dir=Path(work_dir),

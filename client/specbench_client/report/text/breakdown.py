@@ -168,7 +168,7 @@ REUSE_MISSING = {
 
 
 def reuse_lines(cells: Sequence[Cell]) -> list[str]:
-    """Return the net speed-up of each cell with the hit shares, and a definition below them.
+    """Return the net speed-up of each cell where a prompt was cached, with the hit shares, and a definition below them.
 
     Cells whose cached tokens are not reported have one line for each reason. Where reuse is not compared: nothing.
     """
@@ -177,6 +177,7 @@ def reuse_lines(cells: Sequence[Cell]) -> list[str]:
         f"{cell.arm} at {cell.level.words}{f' on {cell.workload}' if several else ''}: {_net_and_shares(cell, reuse)}"
         + ("" if cell.valid else ". Invalid: see the findings")
         for cell, reuse in _compared(cells)
+        if reuse.hit_share.value or reuse.baseline_hit_share.value
     ]
     unknown = [(cell.reuse_missing, cell.arm) for cell in cells if cell.reuse_missing]
     missing = []
@@ -210,8 +211,6 @@ def _net_and_shares(cell: Cell, reuse: Reuse) -> str:
     lengths = (
         "; its answers have other lengths, which Net contains" if output_lengths_differ.name in cell.findings else ""
     )
-    if reuse.hit_share.value == reuse.baseline_hit_share.value == 0:
-        return f"Net {net}{few}{lengths}. No prompt tokens came from a cache on either side"
     mine, theirs = (f"{each.value or 0:.0%}" for each in (reuse.hit_share, reuse.baseline_hit_share))
     return f"Net {net} ({mine} of the prompt tokens from the cache, {theirs} of the baseline's{few}{lengths})"
 
