@@ -166,8 +166,8 @@ HEADLINES: dict[str, tuple[Sequence[EvaluatedCell], str]] = {
             evaluated_cell("ngram", 32, 1.4, valid=False),
         ],
         (
-            "Use ngram up to concurrency 2: 1.40x to 1.50x; ngram is unknown at 32 (invalid); ngram"
-            " is unknown at 16 (no interval): measure again."
+            "Use ngram up to concurrency 2: 1.50x [1.40, 1.60] at 1, 1.40x [1.30, 1.50] at 2; ngram is unknown at 32,"
+            " 16: measure again."
         ),
     ),
     "too few repeats": (
@@ -183,10 +183,11 @@ HEADLINES: dict[str, tuple[Sequence[EvaluatedCell], str]] = {
             evaluated_cell("ngram", 2, 1.4, repeats=2),
             evaluated_cell("ngram", 4, 9.0, valid=False, repeats=1),
         ],
-        (
-            "Use ngram at concurrency 1: 1.50x; ngram is unknown at 4 (invalid); ngram is unknown at"
-            " 2 (2 repeats: too few to tell): measure again."
-        ),
+        ("Use ngram at concurrency 1: 1.50x [1.40, 1.60]; ngram is unknown at 4, 2: measure again."),
+    ),
+    "a gain at many loads": (
+        [evaluated_cell("ngram", load, ratio) for load, ratio in ((1, 1.5), (2, 1.7), (4, 1.6), (8, 1.3), (16, 1.4))],
+        "Use ngram up to concurrency 16: 1.30x [1.20, 1.40] to 1.70x [1.60, 1.80].",
     ),
     "an invalid arm": (
         [evaluated_cell("broken", 1, 9.0, valid=False), evaluated_cell("ngram", 1, 1.5)],

@@ -223,7 +223,7 @@ def _winners(found: Sequence[_Comparison], choices: Sequence[LoadChoice]) -> dic
 
 
 def _use(used: Sequence[_Comparison], measured: Sequence[float]) -> list[str]:
-    """Return which arm to use where: with each speed-up, with their range, without, and of one arm alone.
+    """Return which arm to use where: with each speed-up, the least and the largest, without, and of one arm alone.
 
     `measured`: all loads, by any arm.
     """
@@ -231,7 +231,10 @@ def _use(used: Sequence[_Comparison], measured: Sequence[float]) -> list[str]:
     for each in sorted(used, key=lambda each: each.cell.level.order):
         by_arm.setdefault(each.cell.arm, []).append(each)
     places = {arm: f"{arm} {_where([each.cell.level for each in mine], measured)}" for arm, mine in by_arm.items()}
-    forms = [[f"{places[arm]}: {ratios(mine)}" for arm, mine in by_arm.items()] for ratios in (_each_ratio, _range)]
+    forms = [
+        [f"{places[arm]}: {ratios(mine)}" for arm, mine in by_arm.items()]
+        for ratios in (_each_ratio, _range, _short_range)
+    ]
     first, *others = places.values()
     forms += [[first, *others], [first, *(["other drafters elsewhere"] if others else [])]]
     return [f"Use {', '.join(form)}" for form in forms]
@@ -249,12 +252,14 @@ def _where(levels: Sequence[Level], measured: Sequence[float]) -> str:
 
 
 def _each_ratio(mine: Sequence[_Comparison]) -> str:
-    if len(mine) == 1:
-        return mine[0].ratio
-    return ", ".join(f"{each.ratio} at {each.cell.level.label}" for each in mine)
+    return ", ".join(f"{each.ratio}{f' at {each.cell.level.label}' if len(mine) > 1 else ''}" for each in mine)
 
 
 def _range(mine: Sequence[_Comparison]) -> str:
+    return " to ".join(dict.fromkeys(most(mine, key=lambda each: each.value).ratio for most in (min, max)))
+
+
+def _short_range(mine: Sequence[_Comparison]) -> str:
     values = [each.value for each in mine]
     return " to ".join(dict.fromkeys(f"{value:.2f}x" for value in (min(values), max(values))))
 
