@@ -176,10 +176,10 @@ class LiveProgress:
 
         An arm with a point missing in an earlier group has failed: its others will not be measured.
         """
-        begun, coming = self._plan.groups[:group], self._plan.groups[group:]
+        begun = self._plan.groups[:group]
         failed = {each.arm for each in begun for point in each.points if point.hash not in self._done}
-        points = [point for each in coming if each.arm not in failed for point in each.points]
-        left_s = self._duration_s([point for point in points if point.hash not in self._done])
+        coming = [each for each in self._plan.points if each.hash not in self._done and each.arm not in failed]
+        left_s = self._duration_s(coming)
         about = f", {'about' if self._plan.stop is None else 'at most'} {timedelta(seconds=round(left_s or 0.0))} left"
         return f"{timedelta(seconds=int(self._bars.tasks[0].elapsed or 0.0))} elapsed{'' if left_s is None else about}"
 
