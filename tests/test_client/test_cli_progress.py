@@ -8,6 +8,7 @@ import pytest
 
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.load import ArmOrder
 from specbench_client.cli.live_progress import LiveProgress, shorter_ways
 from specbench_client.documents.record import RecordPhase
 from specbench_client.drive.progress import STORING, ProgressTracker
@@ -177,11 +178,20 @@ def test_after_the_first_repeat_the_forecast_of_each_load_is_as_long_as_it_took(
     assert len(capsys.readouterr().err.splitlines()) == 1, "the forecast is printed once"
 
 
-@pytest.mark.parametrize(("repeats", "forecast"), [(8, ["0:01:00 at concurrency 1"]), (1, [])])
+@pytest.mark.parametrize(
+    ("repeats", "order", "forecast"),
+    [
+        (8, ArmOrder.INTERLEAVED, ["0:01:00 at concurrency 1"]),
+        (1, ArmOrder.INTERLEAVED, []),
+        (8, ArmOrder.SOAK, []),  # its windows last as long as they should
+    ],
+)
 def test_a_forecast_is_about_the_repeats_that_are_measured_in_any_case(
-    repeats: int, forecast: list[str], capsys: pytest.CaptureFixture[str]
+    repeats: int, order: ArmOrder, forecast: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    live = LiveProgress(SyntheticRun(repeats=repeats).plan.model_copy(update={"stop": "WhenDecided"}), [])
+    plan = SyntheticRun(repeats=repeats).plan
+    load = plan.load.model_copy(update={"order": order})
+    live = LiveProgress(plan.model_copy(update={"stop": "WhenDecided", "load": load}), [])
     end_points(live, 0, {0: 5})
     end_points(live, 1, {0: 10})
     lines = capsys.readouterr().err.splitlines()

@@ -158,7 +158,7 @@ class LiveProgress:
             level.words: self._duration_s([point for point in counted if point.level == level]) or 0.0
             for level in self._plan.load.levels
         }
-        if repeats > 1 and all(load_s.values()):
+        if repeats > 1 and not self._plan.soaks and all(load_s.values()):
             self.show_line(
                 f"by the first repeat, all {repeats} take about "
                 + list_names([f"{timedelta(seconds=round(took_s))} at {load}" for load, took_s in load_s.items()])
