@@ -171,8 +171,8 @@ def test_after_the_first_repeat_the_forecast_of_each_load_is_as_long_as_it_took(
     assert end_points(live, 1, {0: 160}, warmup=3) == "0:02:40 elapsed, about 0:10:40 left"
     assert end_points(live, 1, {1: 280}) == "0:04:40 elapsed, about 0:08:40 left"
     assert capsys.readouterr().err.splitlines()[-1].split(" about ")[1] == (
-        "0:01:00 at concurrency 1 and 0:12:00 at concurrency 8; shorter, as a new run: only concurrency 1 0:01:00,"
-        " --requests-per-stream 4 0:06:30"
+        "0:01:00 at concurrency 1 and 0:12:00 at concurrency 8, without warm-up; shorter, as a new run: only"
+        " concurrency 1: 0:01:00, --requests-per-stream 4: 0:06:30"
     )
     end_points(live, 1, {2: 290})
     assert len(capsys.readouterr().err.splitlines()) == 1, "the forecast is printed once"
@@ -201,11 +201,11 @@ def test_a_forecast_is_about_the_repeats_that_are_measured_in_any_case(
 @pytest.mark.parametrize(
     ("plan", "each_s", "ways"),
     [
-        (SERVERS, 300, ["only concurrency 1 0:05:00", "--requests-per-stream 4 0:05:00"]),
+        (SERVERS, 300, ["only concurrency 1: 0:05:00", "--requests-per-stream 4: 0:05:00"]),
         (
             SERVERS.model_copy(update={"load": SERVERS.load.model_copy(update={"repeats": 64}), "stop": "WhenDecided"}),
             3000,
-            ["only concurrency 1 0:50:00", "--requests-per-stream 4 0:50:00", "--repeats 3"],
+            ["only concurrency 1: 0:50:00", "--requests-per-stream 4: 0:50:00", "--repeats 3"],
         ),
         (SERVERS, 299.5, []),  # ten minutes
         (TWO_LOADS, 3000, []),  # its flags are fields of a spec

@@ -39,7 +39,7 @@ def shorter_ways(plan: Plan, load_s: Mapping[str, float]) -> str:
         f"--repeats {MIN_REPEATS_TO_COMPARE} (wider intervals; not with --until-sure)": MIN_REPEATS_TO_COMPARE
         / repeats_of(plan),
     }
-    shorter = [f"{flag} {timedelta(seconds=round(whole_s * share))}" for flag, share in ways.items() if share < 1]
+    shorter = [f"{flag}: {timedelta(seconds=round(whole_s * share))}" for flag, share in ways.items() if share < 1]
     if whole_s <= LONG_S or not plan.engine.is_external or not shorter:
         return ""
     return f"; shorter, as a new run: {', '.join(shorter)}"
@@ -162,6 +162,7 @@ class LiveProgress:
             self.show_line(
                 f"by the first repeat, all {repeats} take about "
                 + list_names([f"{timedelta(seconds=round(took_s))} at {load}" for load, took_s in load_s.items()])
+                + (", without warm-up" if self._plan.engine.is_external else "")
                 + shorter_ways(self._plan, load_s)
             )
 
