@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.spec.slo import Slo
 from specbench_client.cli import exit_code, measure_choices
 from specbench_client.cli.measure import Measurement, measure
-from specbench_client.cli.measure_choices import as_interrupted, with_swept_loads
+from specbench_client.cli.measure_choices import as_interrupted, with_repeat_size, with_swept_loads
 from specbench_client.documents.record import Record
 from specbench_client.drive.load_probes import ProbedLoad, find_levels, probed_load
 from specbench_client.store.folder import FolderStore
@@ -144,3 +145,35 @@ def test_a_sweep_has_no_more_streams_than_requests(
 
     monkeypatch.setattr(measure_choices, "find_levels", find)
     assert with_swept_loads(sweep_of(tmp_path, *flags), {}).options["concurrency"] == [most]
+
+
+@pytest.mark.parametrize(
+    ("flags", "load_s"),
+    [
+        ((), 6 * 8 * 31),  # repeats, requests, seconds of the shortest on each server
+        (("--repeats", "10"), 10 * 8 * 31),
+        (("--until-sure",), 6 * 8 * 31),
+        (("--rate", "1"), 6 * 2 * 96),  # repeats, servers, seconds of arrivals
+    ],
+)
+def test_the_forecast_is_the_least_that_both_servers_need_at_each_load(
+    flags: tuple[str, ...],
+    load_s: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def probe(*_: object) -> list[list[float]]:
+        return [[23.0, 21.0], [12.0, 10.0]]
+
+    monkeypatch.setattr(measure_choices, "probe_requests_s", probe)
+    loads = () if "--rate" in flags else ("-c", "1,8")
+    (tmp_path / "results").mkdir()
+    sized = with_repeat_size(sweep_of(tmp_path, "--baseline", URL, *loads, *flags), {})
+    assert (sized.plan.load.requests_per_stream, sized.plan.load.duration_seconds) == (
+        (8, None) if loads else (None, 96)
+    )
+    text = capsys.readouterr().err
+    whole_s = load_s * len(sized.plan.load.levels)
+    assert f" {timedelta(seconds=whole_s)}, {timedelta(seconds=load_s)} at each load" in text
+    assert (f"only concurrency 1: {timedelta(seconds=load_s)}" in text) == bool(loads)
