@@ -159,6 +159,7 @@ def test_the_cause_of_others_is_corrected_first(checks: list[str], first: str, s
     ("check", "load", "uid", "expected"),
     [
         ("ClientSaturated", {}, EARLIER, "--retry-invalid"),
+        ("ClientSaturated as Warning", {}, EARLIER, ""),  # no point is invalid
         ("ForeignTraffic", {}, EARLIER, "--retry-invalid"),
         ("RequestsFailed", {}, EARLIER, ""),
         ("ClientSaturated", {"repeats": 2}, EARLIER, ""),
@@ -172,7 +173,8 @@ def test_spoiled_repeats_are_retried_where_the_run_can(
 ) -> None:
     kept = {"repeats": 4, "order": ArmOrder.INTERLEAVED, **load}
     plan = WORLD.plan.model_copy(update={"uid": uid, "load": WORLD.plan.load.model_copy(update=kept)})
-    found = [Finding(check=check, severity=Severity.INVALID, message="m")]
+    name, _, severity = check.partition(" as ")
+    found = [Finding(check=name, severity=Severity(severity or "Invalid"), message="m")]
     doubtful = summary.model_copy(update={"findings": found, "trustworthy": False})
     step = next_step(plan, doubtful, group_findings(plan, found), "results")
     assert [way for way in ("--retry-invalid", "results.adopt") if way in step] == ([expected] if expected else [])

@@ -212,7 +212,11 @@ def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], w
             return measure_again(plan)
         if worst.check == missing_points.name:
             return continue_run(plan)  # How to measure everything again would contradict it.
-        again = _retry(plan) if worst.check in SPOILED_FROM_OUTSIDE else measure_again(plan)
+        again = (
+            _retry(plan)  # A point with no more than a warning is not measured again.
+            if worst.check in SPOILED_FROM_OUTSIDE and worst.severity is Severity.INVALID
+            else measure_again(plan)
+        )
         return f"Correct what {worst.check} reports. {again}"
     if summary.simulated:
         return simulated.remedy
