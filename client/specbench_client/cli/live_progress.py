@@ -101,7 +101,7 @@ class LiveProgress:
     def retry(self, plan: Plan) -> None:
         """Show at which loads repeats were added to the plan."""
         loads = list_names([*{point.level.words: None for point in plan.points if point.hash not in self._points}])
-        self.show_line(f"repeats of which a point is invalid are measured again at {loads}")
+        self.show_line(f"repeats with an invalid point are measured again at {loads}")
         self._set_plan(plan)
         self._bars.update(self._whole, total=len(plan.points))
 
