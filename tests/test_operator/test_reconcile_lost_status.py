@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specbench_api.plan.expansion import restore
 from specbench_api.plan.validation import REQUIRED, TERMS
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_api.spec.results import S3
+from specbench_operator.run.decide import decide_run
 from specbench_operator.run.launches.launch_state import SUSPENDED
-from specbench_operator.state.run import StoredLaunch
+from specbench_operator.run.status import TERMINAL_PHASES
+from specbench_operator.state.run import StoredLaunch, StoredResults, StoreFailure
 from specbench_operator.state.timestamps import format_timestamp
 from specbench_testing.cluster_world import AWAY, ClusterWorld, launched
 from specbench_testing.operator_builders import NOON, OLDER_UID, operator_run
@@ -155,6 +160,32 @@ def test_wrong_group_rows_in_status_launch_no_second_engine(world: ClusterWorld,
         row |= {"state": state, "attempt": 2}
     world.reconcile()
     assert len(world.launched) == 1
+
+
+counts = st.integers(-1, 3)
+group_rows = st.fixed_dictionaries(
+    {"index": st.integers(0, 1), "arm": st.just("none"), "state": st.sampled_from(list(GroupState))},
+    optional=dict.fromkeys(("points", "measured", "attempt", "suspensions", "preemptions"), counts)
+    | {"reason": st.sampled_from([SUSPENDED, "Crashed", "x"]), "endsRun": st.booleans()},
+)
+
+
+@pytest.mark.draws
+@settings(deadline=None, max_examples=200)
+@given(
+    situation=st.sampled_from([ClusterWorld, launched]),
+    groups=group_rows.map(lambda row: [row | {"index": 0}, row | {"index": 1}]) | st.lists(group_rows, max_size=2),
+    phase=st.sampled_from([each for each in Phase if each not in TERMINAL_PHASES]),
+    stored=st.sampled_from([None, AWAY, StoredResults()]),
+)
+def test_whatever_group_rows_status_has_a_decision_is_made(
+    situation: Callable[[], ClusterWorld], groups: list[Any], phase: Phase, stored: StoredResults | StoreFailure | None
+) -> None:
+    world = situation()
+    world.run["status"] = {"phase": phase, "groups": groups}
+    decision = decide_run(replace(world.observed(), stored=stored), world.settings, world.now)
+    assert decision.status.phase not in (None, Phase.SUCCEEDED)
+    assert isinstance(stored, StoredResults) or {item["kind"] for item in decision.apply} <= {"ConfigMap"}
 
 
 def preempt(world: ClusterWorld, attempt: int) -> None:
