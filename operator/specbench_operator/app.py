@@ -128,7 +128,7 @@ async def operate(
         fence=settings.fence_check,
     )
     reconcilers = {RUN: run_reconciler.reconcile, CAMPAIGN: campaign_reconciler.reconcile}
-    workers = Workers(queue, reconcilers, cache.ready)
+    workers = Workers(queue, reconcilers, cache.ready, settings.workers)
     liveness = Liveness(settings, queue.longest_s, lambda: cache.versions)
     resync = Resync(api, cache, queue, workers, liveness, telemetry, settings)
     # These tasks are created before kopf's, because kopf cancels all tasks that were created after it when it ends.

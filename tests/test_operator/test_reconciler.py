@@ -270,6 +270,21 @@ async def test_a_reconciliation_that_has_begun_is_finished_before_the_operator_e
     assert ended.is_set()
 
 
+async def test_as_many_reconciliations_run_at_a_time_as_there_are_workers() -> None:
+    number = 64  # the most that the chart allows; asyncio's own threads are fewer
+    all_run, queue = threading.Barrier(number), WorkQueue()
+
+    def reconcile(_key: ResourceKey) -> ReconcileResult:
+        all_run.wait(20)
+        return ReconcileResult()
+
+    workers = Workers(queue, {KEY.kind: reconcile}, lambda _namespace: True, number)
+    for each in range(number):
+        queue.add(KEY._replace(name=f"{each}"))
+    await asyncio.gather(*(workers.work_once() for _ in range(number)))
+    assert not all_run.broken
+
+
 def test_an_engine_whose_client_is_refused_releases_its_gpus_after_the_deadline(harness: ReconcilerHarness) -> None:
     world = harness.cluster.world
     world.settle()

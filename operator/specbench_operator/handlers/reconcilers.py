@@ -25,6 +25,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -298,10 +299,14 @@ class Workers:
     `ready`: whether everything in a namespace has been listed once. Before that, what is missing may exist.
     """
 
-    def __init__(self, queue: WorkQueue, reconcilers: Mapping[str, Reconcile], ready: Callable[[str], bool]) -> None:
+    def __init__(
+        self, queue: WorkQueue, reconcilers: Mapping[str, Reconcile], ready: Callable[[str], bool], threads: int = 1
+    ) -> None:
         self._queue = queue
         self._reconcilers = reconcilers
         self._ready = ready
+        # asyncio's own threads are fewer than the chart's largest number of workers, unless there are many cores.
+        self._threads = ThreadPoolExecutor(threads, "worker")
         self._resting: dict[ResourceKey, str] = {}
         self._running: set[asyncio.Future[ReconcileResult]] = set()
         self._awaited: dict[ResourceKey, frozenset[str]] = {}
@@ -352,7 +357,7 @@ class Workers:
     async def _reconcile(self, key: ResourceKey) -> ReconcileResult:
         # Not a task: kopf cancels all tasks that were created after its own when it ends.
         loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(None, self._reconcilers[key.kind], key)
+        running = loop.run_in_executor(self._threads, self._reconcilers[key.kind], key)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         return await asyncio.shield(running)
