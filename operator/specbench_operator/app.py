@@ -1,7 +1,7 @@
 """The operator process: reads its settings, then runs the watches, the workers and the resync.
 
-If any of these tasks ends, the process ends, and Kubernetes restarts it. An operator that is only partly alive is worse
-than one that restarts, because a restarted one reads everything again.
+If any of these tasks ends, or a root task of kopf, the process ends, and Kubernetes restarts it. An operator that is
+only partly alive is worse than one that restarts, because a restarted one reads everything again.
 
 Of several replicas one leads. The others are standbys: their watches and their resync run and fill the queue, and their
 workers take nothing from it until they lead.
@@ -13,9 +13,8 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Collection
 from functools import partial
-from typing import Any
 
 import kopf
 
@@ -49,6 +48,7 @@ from specbench_operator.handlers.work_queue import WorkQueue
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.telemetry import Telemetry
 
+FAILED = 1
 BAD_SETTINGS = 2
 START_RETRY_S = 5.0
 FINISH_WITHIN_S = 5.0
@@ -60,7 +60,8 @@ _log = logging.getLogger(__name__)
 def run() -> None:
     """Run until stopped.
 
-    Exits with 2 if the settings are invalid or no cluster is configured, and with 3 if another replica has taken over.
+    Exits with 2 if the settings are invalid or no cluster is configured, with 3 if another replica has taken over, and
+    with 1 after any other error.
     """
     # kopf looks up the user's name, and an image that runs under a numeric user ID has none.
     os.environ.setdefault("USER", "specbench")
@@ -78,17 +79,19 @@ def run() -> None:
     except Stop as error:
         sys.stderr.write(f"specbench-operator: {error}\n")
         sys.exit(BAD_SETTINGS)
-    asyncio.run(_operate_until_lost(settings, api, election))
+    asyncio.run(_operate_until_error(settings, api, election))
 
 
-async def _operate_until_lost(settings: OperatorSettings, api: KubernetesApi, election: LeaderElection) -> None:
+async def _operate_until_error(settings: OperatorSettings, api: KubernetesApi, election: LeaderElection) -> None:
     try:
         await operate(settings, api, election)
-    except LeaseLost as error:
-        _log.error("%s", error)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the process ends with it
+        lost = isinstance(error, LeaseLost)
+        _log.error("the operator ends: %s", error, exc_info=None if lost else error)
         logging.shutdown()
-        # Not sys.exit, which would wait for all threads, and these may wait for a server that does not answer.
-        os._exit(LEASE_LOST)
+        # Not sys.exit, which would wait for all tasks and threads: watches of kopf that ignore their cancellation once
+        # another one has failed, and threads that wait for a server that does not answer.
+        os._exit(LEASE_LOST if lost else FAILED)
 
 
 async def operate(
@@ -131,17 +134,14 @@ async def operate(
     workers = Workers(queue, reconcilers, cache.ready, settings.workers)
     liveness = Liveness(settings, queue.longest_s, lambda: cache.versions)
     resync = Resync(api, cache, queue, workers, liveness, telemetry, settings)
-    # These tasks are created before kopf's, because kopf cancels all tasks that were created after it when it ends.
     tasks = [asyncio.create_task(election.run())]
     tasks += [asyncio.create_task(resync.keep_going()), asyncio.create_task(liveness.keep_beating())]
     probes: dict[str, Check] = {"/healthz": liveness.problem, "/readyz": partial(unlisted, cache, settings)}
     tasks += [asyncio.create_task(serve_probes(settings.liveness_port, probes))]
     tasks += [asyncio.create_task(_work_while_leading(workers, leadership)) for _ in range(settings.workers)]
-    await asyncio.sleep(0)
     registry = build_registry(WatchHandlers(queue, telemetry, workers), cache)
-    watches = asyncio.create_task(_watch(settings, cache.kinds, registry, stop))
     try:
-        await _until_one_ends([watches, *tasks])
+        await _until_one_ends([*await _watch(settings, cache.kinds, registry, stop), *tasks])
         # What was begun is finished first, because only the leader may write.
         await workers.finish(FINISH_WITHIN_S)
     finally:
@@ -164,10 +164,14 @@ async def _watched_kinds(api: KubernetesApi, settings: OperatorSettings) -> froz
             await asyncio.sleep(START_RETRY_S)
 
 
-def _watch(
+async def _watch(
     settings: OperatorSettings, kinds: frozenset[str], registry: kopf.OperatorRegistry, stop: asyncio.Event | None
-) -> Coroutine[Any, Any, None]:
-    return kopf.operator(
+) -> Collection[asyncio.Task[None]]:
+    """Start kopf; returns its root tasks.
+
+    Not `kopf.operator`, which waits for tasks that ignore their cancellation after one of its root tasks has failed.
+    """
+    return await kopf.spawn_tasks(
         registry=registry,
         settings=kopf_settings(settings, kinds),
         standalone=True,
@@ -178,15 +182,13 @@ def _watch(
 
 
 async def _until_one_ends(tasks: list[asyncio.Task[None]]) -> None:
+    """Raises the error of the one, while the others are still running."""
     done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
-        if isinstance(task.exception(), LeaseLost):
-            task.result()
+        task.result()
     for task in rest:
         task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
-    for task in done:
-        task.result()
+    await asyncio.wait(rest, timeout=FINISH_WITHIN_S)
 
 
 _LOG_CONTENTS = ("kubernetes", "botocore", "boto3", "s3transfer", "urllib3")
@@ -200,6 +202,13 @@ def set_up_logs(settings: OperatorSettings) -> None:
     for library in _LOG_CONTENTS:
         logging.getLogger(library).setLevel(max(logging.INFO, logging.getLogger().level))
     if settings.log_level != "DEBUG":
+        logging.getLogger("kopf._cogs.clients.watching").addFilter(_is_no_repetition)
         # These log every event and every login.
         for noisy in ("kopf.objects", "kopf.activities"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def _is_no_repetition(record: logging.LogRecord) -> bool:
+    """Whether a message of kopf about a failed request is about the first try. Resync reports a missing right."""
+    message = record.getMessage()
+    return not message.startswith("Request attempt ") or ("#1 " in message and "APIForbiddenError" not in message)

@@ -115,6 +115,12 @@ class Telemetry:
             "specbench_resync_errors_total",
             "Resyncs in which the versions of the watched collections were not readable.",
         )
+        self._forbidden = self._gauge(
+            "specbench_forbidden_collections",
+            "1 for each kind and namespace that the operator may not list; no namespace: the whole cluster.",
+            "kind",
+            "namespace",
+        )
         self.requests = self._counter(
             "specbench_api_requests_total", "Requests to the API server, without those of the watches.", "method"
         )
@@ -208,6 +214,10 @@ class Telemetry:
         gauge.clear()
         for labels, value in samples:
             gauge.labels(*labels).set(value)
+
+    def set_forbidden(self, scopes: Iterable[tuple[str, str | None]]) -> None:
+        """Set the kinds and namespaces that the operator may not list."""
+        self._set(self._forbidden, [((kind, namespace or ""), 1) for kind, namespace in scopes])
 
     def counted_campaigns(self, campaigns: Iterable[Raw]) -> None:
         """Set the number of campaigns per phase and their GPU time from all campaigns. A standby reports none."""

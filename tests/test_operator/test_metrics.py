@@ -54,6 +54,7 @@ def filled() -> Telemetry:
     campaign = {"metadata": {"namespace": "bench", "name": "c"}, "spec": {"budget": {"gpuHours": 2}}}
     telemetry.counted_campaigns([campaign])
     telemetry.requests.labels("GET").inc()
+    telemetry.set_forbidden([("Job", "bench")])
     return telemetry
 
 

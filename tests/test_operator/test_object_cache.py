@@ -6,6 +6,7 @@ import random
 import tracemalloc
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from specbench_operator.cluster.kubernetes_api import (
     RUN,
     SECRET,
     Raw,
+    StillForbidden,
     path_of,
     resource_of,
     scope_of,
@@ -230,6 +232,23 @@ def test_runs_are_selected_by_equality_and_inequality() -> None:
     assert server.requests == [], "only the cache is read"
     with pytest.raises(ValueError, match="unknown"):
         reader.list(RUN, "team", labels="unknown=1")
+
+
+@pytest.mark.parametrize("namespace", ["team", None])
+def test_a_collection_that_may_not_be_listed_is_not_read_from_the_cache(namespace: str | None) -> None:
+    cache = ObjectCache(frozenset({RUN, JOB}))
+    fill(cache, operator_run({}), version="5", scope=(RUN, namespace))
+    assert not cache.ready("team")
+    reader = CacheReader(cache, FakeApi())
+    cache.forbidden = {(JOB, namespace): "jobs is forbidden"}
+    assert cache.ready("team"), "its runs are reconciled, and report it"
+    for read in (partial(reader.get, name="x"), reader.list, lambda *scope: [*reader.each(*scope)]):
+        with pytest.raises(StillForbidden, match="jobs is forbidden"):
+            read(JOB, "team")
+    assert reader.get(RUN, "team", "x") is None
+    cache.forbidden = {}
+    assert reader.list(JOB, "team") == []
+    assert not cache.ready("team")
 
 
 def test_answers_about_unwatched_objects_are_kept_for_a_while() -> None:

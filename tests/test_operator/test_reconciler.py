@@ -14,11 +14,12 @@ import pytest
 
 from specbench_api.fence.model import Fence
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
-from specbench_operator.cluster.kubernetes_api import EVENT, RUN, Forbidden, NotFound
+from specbench_operator.cluster.kubernetes_api import EVENT, RUN, Forbidden, NotFound, StillForbidden
 from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.handlers.reconcilers import (
     BEGUN_S,
+    RIGHTS_BACKOFF,
     BegunRuns,
     ReconcileResult,
     RunReconciler,
@@ -93,6 +94,9 @@ class CachedCluster:
     cluster: FakeCluster
     outdated: RunObservation | None = None
     """What it shows instead of the present."""
+
+    def read_run(self, namespace: str, name: str) -> Any:
+        return self.cluster.read_run(namespace, name)
 
     def observe_cluster(self, namespace: str, name: str) -> RunObservation | None:
         observed = self.outdated or self.cluster.observe_cluster(namespace, name)
@@ -169,6 +173,23 @@ def test_a_run_in_a_namespace_without_rights_reports_what_is_missing(harness: Re
     assert harness.cluster.writes == 1
     assert harness.condition(ConditionType.RECONCILING) == (ConditionStatus.TRUE, "Forbidden")
     assert harness.cluster.world.status.problem == "Forbidden"
+
+
+async def test_rights_that_are_known_to_be_missing_are_not_logged_and_are_tried_again_soon(
+    harness: ReconcilerHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    queue = WorkQueue(clock)
+    workers = Workers(queue, {KEY.kind: harness.reconciler.reconcile}, lambda _namespace: True)
+    queue.add(KEY)
+    for error in (Forbidden, *[StillForbidden] * 20):
+        harness.cluster.refuse_reads = raising(error("Forbidden", "jobs is forbidden"))
+        await workers.work_once()
+        clock.now += RIGHTS_BACKOFF.cap_s
+    assert caplog.text.count("jobs is forbidden") == 1
+    harness.cluster.refuse_reads = lambda: None
+    await workers.work_once()
+    assert harness.reconciles("Success") == 1, "it waits no longer than that"
 
 
 def test_status_is_written_only_when_it_changes(harness: ReconcilerHarness) -> None:

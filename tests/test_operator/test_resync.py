@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,15 +16,17 @@ import pytest
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN
 from specbench_api.plan.names import LABEL_RUN
-from specbench_operator.cluster.kubernetes_api import CAMPAIGN, JOB, POD, RUN, NotFound, Raw
+from specbench_operator.cluster.kubernetes_api import CAMPAIGN, JOB, POD, RUN, Forbidden, NotFound, Raw
 from specbench_operator.cluster.object_cache import ObjectCache, Scope
 from specbench_operator.errors import Retry
 from specbench_operator.handlers.list_watch import (
     CAMPAIGN_DELAY_S,
     PROGRESS_DELAY_S,
+    RIGHTS_RETRY_S,
     Resync,
     WatchHandlers,
     build_registry,
+    kopf_settings,
     unlisted,
     watched_kinds,
 )
@@ -55,6 +59,8 @@ class FakeServer:
     def version(self, kind: str, namespace: str | None) -> str:
         if self.away:
             raise Retry("ApiUnreachable", "refused")
+        if (kind, namespace) in self.forbidden:
+            raise Forbidden("Forbidden", f"no right to list {kind}")
         if kind not in self.versions:
             raise NotFound("Missing", kind)
         return str(self.versions[kind])
@@ -248,6 +254,37 @@ async def test_it_continues_while_the_api_server_is_unavailable(
     assert harness.metric("specbench_resync_errors_total") == 2
     harness.liveness.beat()
     assert harness.liveness.problem() is None, "a restart would not help"
+
+
+@pytest.mark.parametrize(
+    ("lost", "waiting"),
+    [((RUN, "b"), "b"), ((CAMPAIGN, "b"), "b"), ((RUN, None), "all namespaces")],
+    ids=["runs", "campaigns", "cluster-wide"],
+)
+def test_missing_rights_are_reported_once_and_no_other_watch_is_concerned(
+    caplog: pytest.LogCaptureFixture, lost: Scope, waiting: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    harness = ResyncHarness(*(() if lost[1] is None else ("a", "b")))
+    everything = set(harness.resync.stored_versions())
+    harness.server.forbidden = {lost}
+    for _ in range(3):
+        assert set(harness.resync.stored_versions()) == everything - {lost}
+    assert (set(harness.cache.forbidden), harness.resync.period_s) == ({lost}, RIGHTS_RETRY_S)
+    assert harness.metric("specbench_forbidden_collections", kind=lost[0], namespace=lost[1] or "") == 1
+    harness.server.forbidden = set()
+    for _ in range(2):
+        assert set(harness.resync.stored_versions()) == everything
+    assert (harness.cache.forbidden, harness.resync.period_s) == ({}, SETTINGS.resync_s)
+    assert harness.metric("specbench_forbidden_collections", kind=lost[0], namespace=lost[1] or "") == 0
+    assert [row.levelname for row in caplog.records if waiting in row.getMessage()] == ["ERROR", "INFO"]
+
+
+def test_a_watch_is_tried_again_without_an_end() -> None:
+    waits: Any = kopf_settings(SETTINGS, frozenset()).networking.error_backoffs
+    for _ in range(2):  # kopf begins again with each request
+        first = [*islice(waits, 1000)]
+        assert (len(first), first[0], max(first)) == (1000, 1.0, RIGHTS_RETRY_S)
 
 
 def test_a_missing_campaign_crd_is_logged_once(harness: ResyncHarness, caplog: pytest.LogCaptureFixture) -> None:

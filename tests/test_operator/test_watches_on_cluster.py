@@ -1,9 +1,12 @@
-"""The operator's watches on a real API server: later namespaces, and objects as deep and as large as it allows."""
+"""The operator's watches on a real API server: later namespaces, objects as deep and as large as it allows, and rights
+that are taken and given back."""
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -11,10 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from specbench_api import API_VERSION
+from specbench_cluster import Cluster as Ground
+from specbench_operator.cluster.kubernetes_api import PAGE_OF_WATCHED
 from specbench_testing.api_server_runs import Definition, Runs
-from specbench_testing.cluster import Cluster
+from specbench_testing.cluster import MERGE, Cluster
+from specbench_testing.fault_proxy import FaultProxy, Writer, api_upstream
+from specbench_testing.long_cases import long_after
 from specbench_testing.operator_process import ACCOUNT, RULES, OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import Resource, resource
 
@@ -163,3 +171,143 @@ def peak_bytes(operator: OperatorProcess) -> int:
     assert operator.process is not None
     status = Path(f"/proc/{operator.process.pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+
+# Rights in one of two namespaces that are taken and given back: the other one goes on.
+
+NAMESPACES = "/api/v1/namespaces"
+LOST = {
+    "jobs": ["jobs"],
+    "pods": ["pods"],
+    "runs": ["specbenchruns"],
+    "all": [name for rule in RULES for name in rule["resources"]],
+}
+REPORTED = "specbench_forbidden_collections{"
+LATER_TRY = "Request attempt #10:"
+"""kopf gives up after nine unless it is told otherwise."""
+
+
+@pytest.fixture
+def other(site: OperatorSite) -> Iterator[OperatorSite]:
+    with site.cluster.namespace("other") as namespace:
+        yield OperatorSite(site.cluster, namespace, home=site.namespace)
+
+
+@pytest.fixture
+def proxy(cluster: Cluster) -> Iterator[FaultProxy]:
+    with FaultProxy(api_upstream(cluster), Writer(subject_of=str)) as running:
+        yield running
+
+
+@contextmanager
+def operator_of_both(
+    site: OperatorSite, other: OperatorSite, proxy: FaultProxy, folder: Path
+) -> Iterator[OperatorProcess]:
+    settings = {
+        "SPECBENCH_NAMESPACES": f"{site.namespace},{other.namespace}",
+        "SPECBENCH_RESYNC_S": "5",
+        "SPECBENCH_LOG_LEVEL": "DEBUG",
+    }
+    with OperatorProcess(site, folder, NO_IMAGE, settings, server=proxy.url).running() as process:
+        eventually(process.ready, "it is not ready")
+        yield process
+
+
+def grant(site: OperatorSite, without: list[str]) -> None:
+    rules = [{**rule, "resources": kept} for rule in RULES if (kept := sorted({*rule["resources"]} - {*without}))]
+    site.cluster.call("PATCH", f"{RBAC}/namespaces/{site.namespace}/roles/{ACCOUNT}", {"rules": rules}, kind=MERGE)
+
+
+@pytest.mark.parametrize("lost", long_after(1, list(LOST)))
+def test_a_namespace_without_rights_waits_alone_until_they_return(
+    site: OperatorSite, other: OperatorSite, proxy: FaultProxy, tmp_path: Path, lost: str
+) -> None:
+    with operator_of_both(site, other, proxy, tmp_path) as operator:
+        grant(other, without=LOST[lost])
+        eventually(lambda: operator.metric(REPORTED), "the missing rights are not reported")
+        proxy.cut()  # the API server checks the rights when a watch begins
+        proxy.heal()
+        other.runs.create(suspended("waiting"))
+        if lost in ("jobs", "pods"):
+            eventually(lambda: other.status("waiting").get("problem") == "Forbidden", "its run does not report them")
+        if lost != "jobs":
+            eventually(lambda: LATER_TRY in operator.log.read_text(), "the watch is not tried again")
+        wait_until_served(site, operator, "meanwhile")
+        assert (operator.healthy(), operator.ready()) == (True, True)
+        grant(other, without=[])
+        other.wait_for_phase("waiting", "Suspended")
+        eventually(lambda: not operator.metric(REPORTED), "they are still reported as missing")
+        assert operator.log.read_text().count(f"nothing is reconciled in {other.namespace}") == 1
+        assert operator.end() == 0
+
+
+@pytest.mark.long  # the API server needs a while to delete a namespace
+def test_a_namespace_that_is_deleted_and_created_again_is_served(
+    site: OperatorSite, other: OperatorSite, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    with operator_of_both(site, other, proxy, tmp_path) as operator:
+        wait_until_served(other, operator, "demo")
+        site.cluster.call("DELETE", f"{NAMESPACES}/{other.namespace}")
+        selected = {"fieldSelector": f"metadata.name={other.namespace}"}
+        eventually(lambda: not site.cluster.call("GET", NAMESPACES, query=selected)["items"], "it still exists")
+        proxy.cut()
+        proxy.heal()
+        eventually(lambda: operator.metric(REPORTED), "the missing rights are not reported")
+        site.cluster.call("POST", NAMESPACES, {"metadata": {"name": other.namespace}})
+        wait_until_served(OperatorSite(site.cluster, other.namespace, home=site.namespace), operator, "demo")
+
+
+def test_the_process_ends_and_releases_its_lease_when_kopf_ends(
+    site: OperatorSite, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{site.namespace}/leases"
+
+    def leader() -> str:
+        return "".join(row["spec"]["holderIdentity"] for row in site.cluster.call("GET", leases)["items"])
+
+    path = f"/apis/{API_VERSION}/namespaces/{site.namespace}/specbenchruns?limit={PAGE_OF_WATCHED}"
+    lists = proxy.watch(path)
+    lists.answers[path], lists.hidden_until = (500, [], b""), math.inf
+    process = OperatorProcess(site, tmp_path, NO_IMAGE, server=proxy.url).start()
+    eventually(leader, "it does not lead")
+    lists.answers[path] = (404, [], b"")  # kopf gives up
+    eventually(lambda: process.ended is not None, "it goes on without a watch of the runs")
+    assert (process.ended, leader()) == (1, "")
+
+
+IN_POD = """
+from kubernetes.config import incluster_config
+incluster_config.SERVICE_TOKEN_FILENAME, incluster_config.SERVICE_CERT_FILENAME = "token", "ca.crt"
+from specbench_operator.__main__ import main
+main()
+"""
+"""The operator as in a pod: it reads its token from a file."""
+
+
+def bound_token(site: OperatorSite, secret: str) -> str:
+    core = f"{NAMESPACES}/{site.namespace}"
+    uid = site.cluster.call("POST", f"{core}/secrets", {"metadata": {"name": secret}})["metadata"]["uid"]
+    ref = {"kind": "Secret", "apiVersion": "v1", "name": secret, "uid": uid}
+    body = {"spec": {"expirationSeconds": 3600, "boundObjectRef": ref}}
+    return str(site.cluster.call("POST", f"{core}/serviceaccounts/{ACCOUNT}/token", body)["status"]["token"])
+
+
+@pytest.mark.alone  # it restarts the API server, which ends all watches
+@pytest.mark.long
+def test_an_operator_waits_for_a_new_token_when_its_own_has_expired(
+    site: OperatorSite, ground: Ground, tmp_path: Path
+) -> None:
+    given = yaml.safe_load(site.cluster.kubeconfig.read_text())["clusters"][0]["cluster"]
+    host, port = given["server"].removeprefix("https://").split(":")
+    (tmp_path / "ca.crt").write_bytes(b64decode(given["certificate-authority-data"]))
+    (tmp_path / "token").write_text(bound_token(site, "first"))
+    settings = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "SPECBENCH_RESYNC_S": "5"}
+    with OperatorProcess(site, tmp_path, NO_IMAGE, settings, program=("-c", IN_POD)).running() as operator:
+        wait_until_served(site, operator, "before")
+        site.delete("secrets", "first")
+        ground.restart("kube-apiserver")
+        eventually(lambda: operator.log.read_text().count("cannot be read: get") > 3, "the token is still valid")
+        (tmp_path / "token").write_text(bound_token(site, "second"))
+        wait_until_served(site, operator, "after")
+        assert operator.healthy()
+        assert 0 < operator.log.read_text().count("Re-authentication has been initiated") < 20

@@ -367,6 +367,10 @@ class Forbidden(Retry):
     """HTTP 403: missing rights, an exceeded quota, an admission webhook or a terminating namespace; all may change."""
 
 
+class StillForbidden(Forbidden):
+    """The same answer as at the last request, which was reported then."""
+
+
 @contextmanager
 def map_errors(operation: str) -> Iterator[None]:
     """Convert errors of the client library to OperatorError. `operation` begins the message."""

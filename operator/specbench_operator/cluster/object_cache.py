@@ -23,7 +23,7 @@ from pydantic_core import from_json, to_json
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN, LABEL_CAMPAIGN_UID
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
-from specbench_operator.cluster.kubernetes_api import CAMPAIGN, RUN, SECRET, Raw, Reader
+from specbench_operator.cluster.kubernetes_api import CAMPAIGN, RUN, SECRET, Raw, Reader, StillForbidden
 from specbench_operator.cluster.parsing import kept_fields
 from specbench_operator.cluster.s3 import KEYS
 
@@ -89,6 +89,8 @@ class ObjectCache:
     serves: Callable[[str], bool] = lambda _namespace: True
     """Whether objects of a namespace are kept."""
     missed: Callable[[str, str, str, Mapping[str, str]], None] = lambda *_: None
+    forbidden: Mapping[Scope, str] = field(default_factory=dict)
+    """The API server's answers about watched collections that the operator may not list at present."""
     _objects: dict[tuple[str, str], dict[str, CachedObject]] = field(default_factory=dict)
     """(Kind, namespace) → name → object."""
     _labelled: dict[tuple[str, str, int, str], dict[str, None]] = field(default_factory=dict)
@@ -174,10 +176,11 @@ class ObjectCache:
             return dict(self._versions)
 
     def ready(self, namespace: str) -> bool:
-        """Whether what is missing does not exist: all watched kinds of the namespace were listed."""
+        """Whether what is missing does not exist, or is forbidden: all watched kinds of the namespace were listed."""
         with self._lock:
+            known = (self._versions, self.forbidden)
             return all(
-                (kind, namespace) in self._versions or (kind, None) in self._versions
+                any((kind, each) in scopes for each in (namespace, None) for scopes in known)
                 for kind in self.kinds
                 if kind != CAMPAIGN  # its definition may not be installed
             )
@@ -296,6 +299,7 @@ class CacheReader:
     def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
         """Read one object; None if it does not exist. Raises what the API server's reader raises."""
         if kind in self.cache.kinds and namespace:
+            self._check_right(kind, namespace)
             try:
                 return self.cache.get(kind, namespace, name)
             except NotKept:
@@ -337,7 +341,14 @@ class CacheReader:
         else:
             yield from self.list(kind, namespace, labels=labels, fields=fields, bare=bare)
 
+    def _check_right(self, kind: str, namespace: str) -> None:
+        """Raise StillForbidden if the operator may not list the collection, because the cache may be outdated then."""
+        forbidden = self.cache.forbidden
+        if why := forbidden.get((kind, namespace)) or forbidden.get((kind, None)):
+            raise StillForbidden("Forbidden", why)
+
     def _watched(self, kind: str, namespace: str, labels: str, prefix: str = "", *, bare: bool) -> Iterator[Raw]:
+        self._check_right(kind, namespace)
         for name, found in self.cache.select(kind, namespace, labels, prefix):
             raw = _bare(namespace, name, found) if bare else self.get(kind, namespace, name)
             if raw is not None:  # it may have been deleted since

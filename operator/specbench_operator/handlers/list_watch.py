@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+import math
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, repeat
 from typing import Any, cast
 
 import aiohttp
@@ -34,6 +36,7 @@ from specbench_operator.cluster.kubernetes_api import (
     POD,
     RUN,
     SERVICE,
+    Forbidden,
     KubernetesApi,
     NotFound,
     resource_of,
@@ -55,6 +58,8 @@ CAMPAIGN_DELAY_S = 0.5
 PROGRESS_DELAY_S = 5.0
 """The same after other events of its runs: a look at a campaign of 256 runs takes 10 ms, and each run has many events.
 """
+RIGHTS_RETRY_S = 10.0
+"""How long until a watch that failed many times, a refused token, or missing rights are tried again, in seconds."""
 _ALWAYS_WATCHED = (RUN, CAMPAIGN, JOB, POD)
 
 
@@ -176,12 +181,26 @@ def build_registry(handlers: WatchHandlers, cache: ObjectCache) -> kopf.Operator
         watched(handlers.on_child)
     cache.missed = handlers.on_missed
 
+    known: kopf.ConnectionInfo | None = None
+
     async def on_login(**kwargs: Any) -> kopf.AiohttpSession | None:
+        nonlocal known
         info = await asyncio.to_thread(kopf.login_via_client, **kwargs)
+        # An expired token that is not replaced yet. kopf would try it again at once, sixty times a second.
+        if info == known:
+            await asyncio.sleep(RIGHTS_RETRY_S)
+        known = info
         return None if info is None else open_session(info, cache)
 
     kopf.on.login(registry=registry)(on_login)
     return registry
+
+
+class _EndlessBackoffs:
+    """The waits of one watch after its errors, in seconds. After a last one, kopf would end all watches."""
+
+    def __iter__(self) -> Iterator[float]:
+        return chain((1.0, 2.0, 5.0), repeat(RIGHTS_RETRY_S))
 
 
 def kopf_settings(settings: OperatorSettings, kinds: frozenset[str]) -> kopf.OperatorSettings:
@@ -191,6 +210,7 @@ def kopf_settings(settings: OperatorSettings, kinds: frozenset[str]) -> kopf.Ope
     chosen.scanning.disabled = True
     chosen.posting.level = logging.WARNING
     chosen.watching.chunk_size = PAGE_OF_WATCHED
+    chosen.networking.error_backoffs = _EndlessBackoffs()
     chosen.networking.request_timeout = settings.request_timeout_s
     chosen.networking.connect_timeout = settings.request_timeout_s
     chosen.watching.server_timeout = WATCH_TIMEOUT_S
@@ -236,7 +256,12 @@ class Resync:
                 self.liveness.unreachable()
                 self.telemetry.resync_errors.inc()
                 _log.error("the watched collections cannot be read: %s", error)
-            await asyncio.sleep(self.settings.resync_s)
+            await asyncio.sleep(self.period_s)
+
+    @property
+    def period_s(self) -> float:
+        """How long until the next resync, in seconds: soon while rights are missing."""
+        return min(self.settings.resync_s, RIGHTS_RETRY_S if self.cache.forbidden else math.inf)
 
     def queue_all(self) -> None:
         """Queue every object that is not at rest, spread over the period, and count all objects."""
@@ -262,19 +287,36 @@ class Resync:
         return None
 
     def stored_versions(self) -> dict[Scope, int]:
-        """The version of each collection that should be watched. Raises Retry."""
+        """The version of each collection that should be watched, except those that may not be. Raises Retry."""
         scopes = [(kind, namespace) for kind in self.cache.kinds for namespace in _watch_scopes(self.settings)]
         versions: dict[Scope, int] = {}
+        forbidden: dict[Scope, str] = {}
         for kind, namespace in sorted(scopes, key=str):
             try:
                 versions[kind, namespace] = int(self.api.version(kind, namespace))
+            except Forbidden as error:
+                forbidden[kind, namespace] = str(error)
             except NotFound:
                 if kind != CAMPAIGN:
                     raise
                 if CAMPAIGN_CRD_MISSING not in self.logged:
                     self.logged.add(CAMPAIGN_CRD_MISSING)
                     _log.warning(CAMPAIGN_CRD_MISSING)
+        self._report_rights(forbidden)
         return versions
+
+    def _report_rights(self, forbidden: dict[Scope, str]) -> None:
+        """Report which collections the operator may not list, and let looks at runs in these namespaces fail."""
+        known, self.cache.forbidden = self.cache.forbidden, forbidden
+        self.telemetry.set_forbidden(forbidden)
+        for namespace in sorted({scope[1] for scope in (*known, *forbidden)}, key=str):
+            before, now = ([kind for kind, each in rows if each == namespace] for rows in (known, forbidden))
+            where = namespace or "all namespaces"
+            if now and now != before:
+                why = forbidden[now[0], namespace]
+                _log.error("nothing is reconciled in %s: no right to list %s: %s", where, ", ".join(now), why)
+            elif not now:
+                _log.info("the operator has its rights in %s again", where)
 
 
 # The HTTP session of kopf's watches: it fills the cache, and passes on to kopf only what kopf and the handlers read.

@@ -44,7 +44,7 @@ from specbench_operator.campaign.decide import (
     is_safe_if_outdated,
 )
 from specbench_operator.cluster.campaign_observer import CampaignObserver
-from specbench_operator.cluster.kubernetes_api import Forbidden
+from specbench_operator.cluster.kubernetes_api import Forbidden, StillForbidden
 from specbench_operator.cluster.run_observer import RunObserver, is_same_cluster, store_of, with_store_failure
 from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed, OperatorError
@@ -59,6 +59,8 @@ from specbench_operator.telemetry import Telemetry
 
 CONFLICT_BACKOFF = Backoff(first_s=0.1, cap_s=2.0)
 """A conflict is over once the watch has delivered what changed; until then each try would send the same requests."""
+RIGHTS_BACKOFF = Backoff(cap_s=15.0)
+"""While rights are missing, tries send no requests, and rights that return are to be used soon."""
 NOT_LISTED_RETRY_S = 0.5
 BEGUN_S = 60.0
 """How long a run is remembered, in seconds: longer than a list of its namespace is used."""
@@ -196,7 +198,7 @@ class RunReconciler:
 
         An operator that watches all namespaces may execute runs only in some of them.
         """
-        resource = self.observer.read_run(key.namespace, key.name)
+        resource = self.cached.read_run(key.namespace, key.name)
         if resource is not None:
             status = status_after_error(resource, read_status(RunStatus, resource), error, self.now())
             self.writer.report(resource, status, self.now())
@@ -337,6 +339,8 @@ class Workers:
             outcome = await self._reconcile(key)
         except Changed:
             self._queue.failed(key, CONFLICT_BACKOFF)
+        except StillForbidden:
+            self._queue.failed(key, RIGHTS_BACKOFF)
         except OperatorError as error:
             self._failed(key, error.kind, error)
         except Exception as error:  # noqa: BLE001 - a bug must not end the operator: it is logged, counted and retried
@@ -355,7 +359,6 @@ class Workers:
             await asyncio.wait(self._running, timeout=within_s)
 
     async def _reconcile(self, key: ResourceKey) -> ReconcileResult:
-        # Not a task: kopf cancels all tasks that were created after its own when it ends.
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._threads, self._reconcilers[key.kind], key)
         self._running.add(running)

@@ -165,6 +165,8 @@ class OperatorSite:
     cluster: Cluster
     namespace: str
     more_rules: tuple[dict[str, list[str]], ...] = ()
+    home: str = ""
+    """The namespace of the account, if it is another one."""
 
     def __post_init__(self) -> None:
         self.runs = Runs(self.cluster, self.namespace)
@@ -173,7 +175,7 @@ class OperatorSite:
         rbac = f"{_RBAC}/namespaces/{self.namespace}"
         self._make(f"{rbac}/roles", {"metadata": {"name": ACCOUNT}, "rules": [*RULES, *LEASE_RULES, *self.more_rules]})
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT}
-        subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": self.namespace}
+        subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": self.home or self.namespace}
         self._make(f"{rbac}/rolebindings", {"metadata": {"name": ACCOUNT}, "roleRef": role, "subjects": [subject]})
         eventually(self._has_permissions, "the API server does not grant the operator its permissions")
 
@@ -187,7 +189,7 @@ class OperatorSite:
     def _has_permissions(self) -> bool:
         """Asks the API server, because its copy of roles and bindings may be outdated."""
         attributes = {"namespace": self.namespace, "verb": "list", "group": "specbench.io", "resource": "specbenchruns"}
-        user = f"system:serviceaccount:{self.namespace}:{ACCOUNT}"
+        user = f"system:serviceaccount:{self.home or self.namespace}:{ACCOUNT}"
         body = {"spec": {"user": user, "resourceAttributes": attributes}}
         answer = self._make("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
         return bool(answer["status"]["allowed"])
@@ -302,6 +304,7 @@ class OperatorProcess:
     """Name of the pod that the process represents. A process that restarts in the same pod leads again at once."""
     server: str = ""
     """The address of the API server, if it is not that of the cluster's kubeconfig."""
+    program: tuple[str, ...] = ("-m", "specbench_operator")
     process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -336,7 +339,7 @@ class OperatorProcess:
             **self.settings,
         }
         with self.log.open("ab") as log:
-            call = [sys.executable, "-m", "specbench_operator"]
+            call = [sys.executable, *self.program]
             self.process = subprocess.Popen(call, env=environment, stdout=log, stderr=log, cwd=self.folder)
 
     @property
