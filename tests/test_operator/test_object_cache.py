@@ -21,6 +21,8 @@ from specbench_operator.cluster.kubernetes_api import (
     POD,
     RUN,
     SECRET,
+    SERVICE,
+    Forbidden,
     Raw,
     StillForbidden,
     path_of,
@@ -30,6 +32,7 @@ from specbench_operator.cluster.kubernetes_api import (
 from specbench_operator.cluster.object_cache import (
     ANSWERS_BYTES_MAX,
     OBJECT_BYTES_MAX,
+    REFUSED_KEPT_S,
     UNWATCHED_KEPT_S,
     CacheReader,
     NotKept,
@@ -249,6 +252,28 @@ def test_a_collection_that_may_not_be_listed_is_not_read_from_the_cache(namespac
     cache.forbidden = {}
     assert reader.list(JOB, "team") == []
     assert not cache.ready("team")
+
+
+def test_a_refused_list_is_sent_once_in_a_while_for_all_runs_of_the_namespace() -> None:
+    clock, server = Clock(), FakeApi()
+    reader = CacheReader(cache_of(), server, clock)
+
+    def refused(run: str, namespace: str = "team") -> type[Forbidden]:
+        with pytest.raises(Forbidden, match="services is forbidden") as error:
+            reader.list(SERVICE, namespace, labels=f"{LABEL_RUN}={run}")
+        return error.type
+
+    for _ in range(2):
+        server.refuse["list", SERVICE] = Forbidden("Forbidden", "services is forbidden")
+        assert [refused("a"), refused("b"), refused("a", "other")] == [Forbidden, StillForbidden, Forbidden]
+        clock.now += REFUSED_KEPT_S
+        assert [refused("a"), refused("b")] == [StillForbidden] * 2, "it was reported before"
+        assert len(server.requests) == 3
+        server.refuse.clear()
+        clock.now += REFUSED_KEPT_S
+        assert [reader.list(SERVICE, each, labels=f"{LABEL_RUN}=a") for each in ("team", "other")] == [[], []]
+        clock.now += UNWATCHED_KEPT_S
+        server.requests.clear()
 
 
 def test_answers_about_unwatched_objects_are_kept_for_a_while() -> None:

@@ -19,6 +19,7 @@ from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.handlers.reconcilers import (
     BEGUN_S,
+    FINISHED_RETRY_S,
     RIGHTS_BACKOFF,
     BegunRuns,
     ReconcileResult,
@@ -190,6 +191,17 @@ async def test_rights_that_are_known_to_be_missing_are_not_logged_and_are_tried_
     harness.cluster.refuse_reads = lambda: None
     await workers.work_once()
     assert harness.reconciles("Success") == 1, "it waits no longer than that"
+
+
+def test_a_finished_run_without_rights_rests(harness: ReconcilerHarness) -> None:
+    run = finished(harness.cluster.world).run
+    harness.cluster.refuse_reads = raising(Forbidden("Forbidden", "jobs is forbidden"))
+    with pytest.raises(Forbidden):
+        harness.reconciler.reconcile(KEY)
+    harness.cluster.refuse_reads = raising(StillForbidden("Forbidden", "jobs is forbidden"))
+    rest = harness.reconciler.reconcile(KEY)
+    assert rest == ReconcileResult(FINISHED_RETRY_S, run["metadata"]["resourceVersion"])
+    assert harness.cluster.writes == 0
 
 
 def test_status_is_written_only_when_it_changes(harness: ReconcilerHarness) -> None:

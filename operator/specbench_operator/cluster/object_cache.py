@@ -23,7 +23,7 @@ from pydantic_core import from_json, to_json
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN, LABEL_CAMPAIGN_UID
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
-from specbench_operator.cluster.kubernetes_api import CAMPAIGN, RUN, SECRET, Raw, Reader, StillForbidden
+from specbench_operator.cluster.kubernetes_api import CAMPAIGN, RUN, SECRET, Forbidden, Raw, Reader, StillForbidden
 from specbench_operator.cluster.parsing import kept_fields
 from specbench_operator.cluster.s3 import KEYS
 
@@ -277,6 +277,8 @@ class ObjectCache:
 
 UNWATCHED_KEPT_S = 30.0
 """How long an answer about an object that is not watched is used, in seconds."""
+REFUSED_KEPT_S = 10.0
+"""The same for a list that was refused, in seconds: rights that return are to be used soon."""
 ANSWERS_BYTES_MAX = 8 * 1024 * 1024
 """Size of all these answers, compressed. Without a limit, a tenant with many large Secrets could fill the memory."""
 
@@ -294,6 +296,8 @@ class CacheReader:
     _answers: OrderedDict[tuple[Hashable, ...], tuple[float, bytes]] = field(default_factory=OrderedDict)
     """Request → until when its answer is used, and the answer as compressed JSON; the oldest first."""
     _answers_bytes: int = 0
+    _refused: dict[Scope, tuple[float, str]] = field(default_factory=dict)
+    """Until when the refusal of a list is used, and its text. A right to list does not depend on labels."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
@@ -327,9 +331,21 @@ class CacheReader:
         if kind in self.cache.kinds and namespace and not fields:
             return [*self._watched(kind, namespace, labels, prefix, bare=bare)]
         request = ("list", kind, namespace, labels, fields, prefix, bare)
-        found: list[Raw] = self._kept(
-            request, lambda: self.api.list(kind, namespace, labels=labels, fields=fields, prefix=prefix, bare=bare)
-        )
+        until, why = self._refused.get((kind, namespace), (0.0, ""))
+        if self.clock() < until:
+            raise StillForbidden("Forbidden", why)
+        try:
+            found: list[Raw] = self._kept(
+                request, lambda: self.api.list(kind, namespace, labels=labels, fields=fields, prefix=prefix, bare=bare)
+            )
+        except Forbidden as error:
+            with self._lock:
+                known = (kind, namespace) in self._refused  # maybe since another thread has asked
+                self._refused[kind, namespace] = (self.clock() + REFUSED_KEPT_S, str(error))
+            if known:
+                raise StillForbidden(error.reason, str(error)) from error
+            raise
+        self._refused.pop((kind, namespace), None)
         return found
 
     def each(

@@ -61,6 +61,8 @@ CONFLICT_BACKOFF = Backoff(first_s=0.1, cap_s=2.0)
 """A conflict is over once the watch has delivered what changed; until then each try would send the same requests."""
 RIGHTS_BACKOFF = Backoff(cap_s=15.0)
 """While rights are missing, tries send no requests, and rights that return are to be used soon."""
+FINISHED_RETRY_S = 300.0
+"""How long until a finished run is looked at again whose children the operator may not read, in seconds."""
 NOT_LISTED_RETRY_S = 0.5
 BEGUN_S = 60.0
 """How long a run is remembered, in seconds: longer than a list of its namespace is used."""
@@ -151,7 +153,9 @@ class RunReconciler:
             try:
                 return self._advance(key)
             except Forbidden as error:
-                self._report_missing_right(key, error)
+                finished = self._report_missing_right(key, error)
+                if finished and isinstance(error, StillForbidden):
+                    return ReconcileResult(FINISHED_RETRY_S, finished)
                 raise
 
     def _advance(self, key: ResourceKey) -> ReconcileResult:
@@ -193,15 +197,20 @@ class RunReconciler:
         current = observed if age_s < FRESH_S else observer.observe_cluster(key.namespace, key.name)
         return observer.read_store(current) if current else None
 
-    def _report_missing_right(self, key: ResourceKey, error: Forbidden) -> None:
+    def _report_missing_right(self, key: ResourceKey, error: Forbidden) -> str | None:
         """Write the status of a run whose children the operator may not read, so that it does not wait silently.
 
-        An operator that watches all namespaces may execute runs only in some of them.
+        An operator that watches all namespaces may execute runs only in some of them. The status of a finished run
+        stays; returns its resourceVersion.
         """
         resource = self.cached.read_run(key.namespace, key.name)
-        if resource is not None:
-            status = status_after_error(resource, read_status(RunStatus, resource), error, self.now())
-            self.writer.report(resource, status, self.now())
+        if resource is None:
+            return None
+        previous = read_status(RunStatus, resource)
+        if has_finished(previous):
+            return str(resource["metadata"]["resourceVersion"])
+        self.writer.report(resource, status_after_error(resource, previous, error, self.now()), self.now())
+        return None
 
     def _decide(self, key: ResourceKey, observed: RunObservation) -> ReconcileResult:
         """Decide, and act if the observation is live or only progress is reported; else observe the API server."""
