@@ -451,9 +451,78 @@ def test_cached_tokens_are_found_under_the_names_of_other_services(counted: Any)
     assert (answer.input_tokens, answer.cached_tokens) == (64, 48)
 
 
-def test_message_that_repeats_the_answer_is_not_counted_twice() -> None:
-    repeated = {"choices": [{"delta": {}, "message": {"content": "ab"}, "finish_reason": "stop"}]}
-    assert plain_answer(said("a"), said("b"), repeated, USAGE).text == "ab"
+def completion(text: str, **others: Any) -> dict[str, Any]:
+    """Return a whole completion, with which MiniMax ends its streams."""
+    message = {"content": text, **others}
+    return {"object": "chat.completion", "choices": [{"message": message, "finish_reason": "stop"}]}
+
+
+BESIDE = {"choices": [{"delta": {}, "message": {"content": "ab"}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize(
+    ("chunks", "text", "reasoning"),
+    [
+        ([said("a"), said("b"), BESIDE], "ab", ""),
+        ([said("a"), said("b"), completion("ab")], "ab", ""),
+        ([said("a"), said("b"), completion(" ab\n")], "ab", ""),
+        ([said("ab"), completion("ab")], "ab", ""),
+        ([said("a"), said("b"), said("", "stop"), said("ab")], "ab", ""),
+        (
+            [
+                said(None, reasoning_content="h"),
+                said(None, reasoning_content="m"),
+                said("a"),
+                completion("a", reasoning_content="hm"),
+            ],
+            "a",
+            "hm",
+        ),
+        (
+            [
+                said(None, reasoning_content="h"),
+                said(None, reasoning_content="m"),
+                completion("", reasoning_content="hm"),
+            ],
+            "",
+            "hm",
+        ),
+        (
+            [
+                said(None, reasoning_content="h"),
+                said(None, reasoning_content="m"),
+                completion("a", reasoning_content="hm"),
+            ],
+            "a",
+            "hm",
+        ),
+        ([said(None, reasoning_content="a"), said("a", "stop")], "a", "a"),
+        ([said("5"), said("5", "stop")], "55", ""),
+        ([said("a"), said("b"), said("b", "stop")], "abb", ""),
+        ([said("a"), said(" "), said("\n"), said(" ", "stop")], "a \n ", ""),
+        ([said(" "), said(" "), said(" ", "stop")], "   ", ""),
+        ([said("ab", "stop")], "ab", ""),
+    ],
+)
+def test_last_chunk_that_repeats_the_answer_is_not_counted_twice(
+    chunks: list[dict[str, Any]], text: str, reasoning: str
+) -> None:
+    answer = plain_answer(*chunks, USAGE)
+    assert (answer.text, answer.reasoning) == (text, reasoning)
+
+
+@pytest.mark.parametrize(("tokens", "sizes"), [(2, [1, 1]), (4, [1, 1, 2])])
+def test_last_chunk_with_tokens_of_its_own_is_no_repeat(tokens: int, sizes: list[int]) -> None:
+    running = [said("ha") | {"usage": {"completion_tokens": count}} for count in (1, 2)]
+    events = as_events([*running, said("haha", "stop") | {"usage": {"completion_tokens": tokens}}])
+    answer = run_to_completion(VLLM.read(events, drafting=True))
+    assert ([chunk.tokens for chunk in answer.content], answer.text) == (sizes, "ha" * tokens)
+
+
+def test_tool_call_that_is_repeated_at_the_end_is_one_call_and_no_later_chunk() -> None:
+    answer = plain_answer({"choices": [{"delta": CALL}]}, completion("", **CALL), USAGE)
+    assert (answer.tool_calls, len(answer.content)) == ((ToolCall("f", "{}"),), 1)
+    assert answer.last_text_ns == answer.content[0].ns
 
 
 @pytest.mark.parametrize(
@@ -650,8 +719,8 @@ CONFLICTS: dict[str, tuple[list[Usage], int | None, str | None]] = {
     "text without tokens": ([*FOUR, STOP, chunk(usage=counted(0))], None, "MoreChunksThanTokens"),
     "the whole text again": (
         [*FOUR, chunk("word " * 4, "stop"), chunk(usage=counted(4))],
+        4,
         None,
-        "MoreChunksThanTokens",
     ),
     "text letter by letter": ([chunk("w")] * 9 + [STOP, chunk(usage=counted(3))], None, "MoreChunksThanTokens"),
     "reasoning letter by letter": (

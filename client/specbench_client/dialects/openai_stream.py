@@ -158,6 +158,7 @@ def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
     for start in range(0, len(chunks), CHUNKS_PER_SLICE):
         deltas += [_parse_delta(*event) for event in chunks[start : start + CHUNKS_PER_SLICE]]
         yield
+    _remove_repeat(deltas)
     stream = ChatStream(tuple(deltas), *_usage_in(deltas))
     missing = []
     if stream.finish_reason is None and not any(chunk.data.strip() == DONE for chunk in chunks):
@@ -176,6 +177,33 @@ def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
         message += f": the server sent {truncate(others[-1])}" if others else ""
         raise BadAnswer(message, ErrorClass.TRUNCATED_STREAM)
     return stream
+
+
+def _remove_repeat(deltas: list[StreamDelta]) -> None:
+    """Remove the text of the last chunk with any if it is that of all earlier ones again, as MiniMax ends its streams.
+
+    One earlier chunk is enough if the last one calls itself a whole completion: an answer may be `5` and `5`.
+    """
+    with_text = [at for at, delta in enumerate(deltas) if delta.text or delta.reasoning]
+    if len(with_text) < 2:
+        return
+    at = with_text[-1]
+    earlier, last, so_far = deltas[:at], deltas[at], deltas[with_text[-2]].tokens_so_far
+    if so_far is not None and (last.tokens_so_far or 0) > so_far:
+        return  # A running usage counts its tokens.
+    least = 1 if last.document.get("object") == "chat.completion" else 2
+    again = {
+        name: ""
+        for name in ("text", "reasoning")
+        if _is_repeat(getattr(last, name), [getattr(delta, name) for delta in earlier], least)
+    }
+    deltas[at] = last._replace(**again, calls=None if "reasoning" in again else last.calls)
+
+
+def _is_repeat(text: str, earlier: Sequence[str], least: int) -> bool:
+    """Return whether a text is that of at least so many earlier ones together, apart from blanks around it."""
+    texts = [*filter(None, earlier)]
+    return bool(text.strip()) and len(texts) >= least and "".join(texts).strip() == text.strip()
 
 
 def _usage_in(deltas: Sequence[StreamDelta]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -336,7 +364,7 @@ def _reject_error_object(document: dict[str, Any], data: str) -> None:
 
 
 def _message_without_delta(choice: dict[str, Any]) -> Any:
-    """Return the message of a chunk without a delta. Some servers send it instead, others repeat the whole answer."""
+    """Return the message of a chunk without a delta, which some servers send instead; beside one it is a repeat."""
     return {} if "delta" in choice else choice.get("message") or {}
 
 
