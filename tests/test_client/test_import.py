@@ -249,7 +249,7 @@ def test_every_remedy_of_an_imported_run_is_free_of_our_fields() -> None:
     unreachable = {
         "TokenCountMismatch", "PrematureLengthStop", "ClientSaturated", "UnexpectedOutputLengths",
         "DatasetRowsMissing", "KvCacheReduced", "SamplingDiffersFromLog", "DrafterCarryover", "ArmSpecificArguments",
-        "ArmEnvironmentsDiffer", "MissingPoints", "AnswersWorse", "BaselineAnswersFlawed",
+        "ArmEnvironmentsDiffer", "MissingPoints", "AnswersWorse", "AnswersFlawed",
         "ReasoningNotAsRequested", "AcceptanceUnconfirmed",
     }  # fmt: skip
     ours = re.compile(

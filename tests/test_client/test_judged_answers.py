@@ -96,15 +96,28 @@ def test_a_baseline_with_many_flawed_answers_is_named_except_wrong_ones(drafters
     world = replace(JUDGED, drafters=drafters)
     damage = {(arm, load): count for arm in ("none", *drafters) for load, count in (("1", 6), ("2", 18))}
     summary = run_of_world(world, damaged(damage, "InvalidJson"))
-    found = [each for each in summary.findings if each.check == "BaselineAnswersFlawed"]
+    found = [each for each in summary.findings if each.check == "AnswersFlawed"]
     assert [(each.severity, each.arm, each.load) for each in sorted(found, key=lambda each: str(each.load))] == [
         (Severity.INFO, "none", "1"),
         (Severity.WARNING, "none", "2"),
     ]
-    assert all("answers are flawed without a drafter" in each.message for each in found)
     assert all(cell.valid for cell in summary.cells)
     wrong = run_of_world(world, damaged(damage, "WrongAnswer"))
-    assert "BaselineAnswersFlawed" not in {each.check for each in wrong.findings}
+    assert "AnswersFlawed" not in {each.check for each in wrong.findings}
+
+
+@pytest.mark.parametrize(
+    ("flaw", "empty", "severity"),
+    [("Empty", 3, Severity.WARNING), ("Empty", 1, None), ("Loop", 3, Severity.INFO), ("Loop", 13, Severity.WARNING)],
+)
+def test_flawed_answers_of_an_arm_without_a_baseline_are_named(
+    flaw: str, empty: int, severity: Severity | None
+) -> None:
+    """Of 23 prompts: the first one is in the ramp."""
+    world = replace(JUDGED, concurrency=(1,), drafters=("ngram",), edits={"spec.baseline": "Skip"})
+    summary = run_of_world(world, damaged({("ngram", "1"): 1 + empty}, flaw))
+    found = [(each.severity, each.arm) for each in summary.findings if each.check == "AnswersFlawed"]
+    assert found == ([] if severity is None else [(severity, "ngram")])
 
 
 def test_damage_is_found_where_sampled_answers_vary_more_between_repeats_than_between_arms() -> None:
@@ -140,7 +153,7 @@ def test_pairs_with_an_answer_that_took_too_long_are_counted_and_shown_and_not_c
     assert some.not_judged
     assert (some.flawed, some.flaws, some.prompts) == (0, {}, JUDGED.prompts - 5)
     assert (every.pairs, every.flaws, every.baseline_flaws, every.not_judged > 0) == (0, {}, {}, True)
-    assert not {"AnswersWorse", "BaselineAnswersFlawed"} & {each.check for each in summary.findings}
+    assert not {"AnswersWorse", "AnswersFlawed"} & {each.check for each in summary.findings}
     assert {each.arm for each in summary.findings if each.check == "AnswersNotJudged"} == {"none", *JUDGED.drafters}
     assert not summary.trustworthy
     total = sum(cell.judged.not_judged for cell in summary.cells if cell.judged)

@@ -230,6 +230,46 @@ def truncate_both_ways() -> Corruptions:
     return combine(arm, baseline)
 
 
+def replay(
+    share: float, *, time: float = 0.1, tokens: int = 16, chunks: int = 1, text: str | None = None
+) -> Corruptions:
+    """Later repeats of the arm have some of their answers in few chunks after a part of the time."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        rows = frame.apply(send_again, axis=1) if (point.arm, point.repeat > 0) == ("ngram", True) else frame
+        return close_gaps(rows)
+
+    def send_again(row: Any) -> Any:
+        if int(str(row["prompt_id"])[1:]) >= share * WORLD.prompts:
+            return row
+        at = row["sent_ns"] + int(time * (row["last_token_ns"] - row["sent_ns"]))
+        changes = {"chunk_ns": [at] * chunks, "chunk_tokens": None, "first_token_ns": at, "last_token_ns": at}
+        changes |= {"output_tokens": tokens, "output_sha256": text or row["output_sha256"], "steps": None}
+        return row.copy().where(~row.index.isin(list(changes)), pd.Series(changes, dtype=object))
+
+    return Corruptions(records=edit, counters=lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("corruptions", "is_found"),
+    [
+        (replay(1.0), True),
+        (replay(0.05), True),  # 2 of 72 answers
+        (replay(1.0, time=0.4), True),
+        (replay(1.0, time=0.8), False),
+        (replay(1.0, tokens=15), False),
+        (replay(1.0, chunks=2), False),
+        (replay(1.0, text=sha("another")), False),
+        (replay(0.0), False),
+    ],
+)
+def test_answers_that_a_cache_sends_at_once_after_they_were_streamed_are_invalid(
+    corruptions: Corruptions, is_found: bool
+) -> None:
+    findings = [each for each in found(corruptions) if each.check == "AnswersReplayed"]
+    assert [(each.severity, each.arm) for each in findings] == [(INVALID, "ngram")] * is_found
+
+
 def fewer_baseline_prompts(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
     return frame[~frame["prompt_id"].isin([f"p{index}" for index in range(6)])] if point.arm == "none" else frame
 

@@ -55,6 +55,7 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     tokens.same_text_different_token_count,
     tokens.bytes_per_token_differ,
     answers.greedy_divergence,
+    answers.answers_replayed,
     answers.temperature_not_applied,
     comparison.noisy_baseline,
     load.requests_stalled,
@@ -67,7 +68,7 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     prompts.prompts_sent_again,
     trends.acceptance_decays,
     prompts.reuse_lost,
-    answers.baseline_answers_flawed,
+    answers.answers_flawed,
     answers.answers_not_judged,
 )
 

@@ -217,7 +217,7 @@ def check_judged_answers(folder: Path, fields: Mapping[str, Any], timeout_s: flo
             assert (counted["onlyArm"], counted["onlyBaseline"], counted["control"]) == (0, 0, 0)
     assert "AnswersWorse" not in run.checks
     # Wrong answers are the model's, so only calls that are missing on both sides are reported.
-    assert ("BaselineAnswersFlawed" in run.checks) == (not calls_tools)
+    assert ("AnswersFlawed" in run.checks) == (not calls_tools)
 
 
 def _is_thing(text: str) -> bool:

@@ -21,7 +21,7 @@ from specbench_client.metrics.rows import (
 )
 from specbench_client.metrics.tidy_frame import numbers, steady_rows, sums_by_text
 from specbench_client.numpy_columns import Mask, Values
-from specbench_client.trust.check_type import CheckResult, CheckResults, check
+from specbench_client.trust.check_type import CheckResult, CheckResults, check, counted_rows
 from specbench_client.trust.evidence import AnswersEvidence, CellEvidence, PointEvidence
 
 PROMPTS = 10
@@ -68,6 +68,36 @@ def identical_answers(evidence: PointEvidence) -> CheckResults:
     return [
         CheckResult(Severity.WARNING if tokens > LABEL_TOKENS else Severity.INFO, message, value=share, threshold=SHARE)
     ]
+
+
+WHOLE_TOKENS, MANY_CHUNKS = 16, 8
+REPLAYED_SHARE = 0.01
+
+
+@check(
+    name="AnswersReplayed",
+    severities=(Severity.INVALID,),
+    threshold=(
+        f"more than {REPLAYED_SHARE:.0%} of the answers have at least {WHOLE_TOKENS} tokens in a single chunk, and took"
+        f" less than half as long as the same answer to the same prompt in at least {MANY_CHUNKS} chunks"
+    ),
+    rationale="An engine sends an answer again as it sent it before; a cache of answers has the whole text at once.",
+    remedy="Switch the cache of answers off at the gateway, or measure the engine behind it.",
+)
+def answers_replayed(evidence: CellEvidence) -> CheckResults:
+    """Answers came from a cache of whole answers instead of the engine."""
+    rows = evidence.rows.among(evidence.rows.known("output_sha256"))
+    answers = group_numbers(rows.column("prompt_id"), rows.column("output_sha256"))
+    chunks, time_ns = numbers(rows, "chunks"), numbers(rows, "last_token_ns") - numbers(rows, "sent_ns")
+    streamed_ns = np.zeros(len(rows))
+    np.fmax.at(streamed_ns, answers, np.where(chunks >= MANY_CHUNKS, time_ns, 0.0))
+    is_whole = (chunks == 1) & (numbers(rows, "tokens") >= WHOLE_TOKENS)
+    replayed = int((is_whole & (time_ns < streamed_ns[answers] / 2)).sum())
+    share = replayed / max(len(rows), 1)
+    if share <= REPLAYED_SHARE:
+        return []
+    message = f"{replayed} of {counted_rows(rows, 'answers')} came at once that were streamed before: a cache sent them"
+    return [CheckResult(Severity.INVALID, message, value=share, threshold=REPLAYED_SHARE)]
 
 
 INFO_EXCESS = 0.02
@@ -401,33 +431,37 @@ MOSTLY_FLAWED_SHARE = 0.5
 
 
 @check(
-    name="BaselineAnswersFlawed",
+    name="AnswersFlawed",
     severities=(Severity.WARNING, Severity.INFO),
     threshold=(
-        f"more than {FLAWED_SHARE:.0%} of the baseline's steady answers, without wrong ones; Warning above"
-        f" {MOSTLY_FLAWED_SHARE:.0%}"
+        f"more than {FLAWED_SHARE:.0%} of the steady answers, without wrong ones, of the baseline, or of an arm without"
+        f" one; Warning above {MOSTLY_FLAWED_SHARE:.0%}, or if more than {FLAWED_SHARE:.0%} are empty"
     ),
-    rationale="What a drafter does to answers that are flawed anyway cannot be seen, and AnswersWorse finds less.",
+    rationale=(
+        "What a drafter does to answers that are flawed anyway cannot be seen, and AnswersWorse finds less. Empty"
+        " answers take hardly any time, so no figure is that of the others."
+    ),
     remedy=(
-        "Unfinished: raise output.maxTokens. NoToolCall: start the engine with its tool parser. InvalidJson or"
-        " SchemaMismatch: check the schema, and that the engine supports structured output."
+        "Empty: send such a prompt by hand, and look for errors in the server's log. Unfinished: raise"
+        " output.maxTokens. NoToolCall: start the engine with its tool parser. InvalidJson or SchemaMismatch: check"
+        " the schema, and that the engine supports structured output."
     ),
 )
-def baseline_answers_flawed(evidence: CellEvidence) -> CheckResults:
-    """Many answers of the baseline have [flaws](records.md#flaws)."""
-    if evidence.arm.name != BASELINE_NAME:
+def answers_flawed(evidence: CellEvidence) -> CheckResults:
+    """Many answers have [flaws](records.md#flaws), and there is no baseline to compare them with, or it is its own."""
+    if evidence.baseline is not None:
         return []
     rows = steady_rows(evidence.rows)
     judged = _judged(rows)
     found = text_counts(rows, "flaw")
     left_out = (AnswerFlaw.WRONG_ANSWER, AnswerFlaw.NOT_JUDGED)
     flaws = {flaw: count for flaw, count in found.items() if flaw not in left_out}
-    share = sum(flaws.values()) / max(judged, 1)
+    share, empty = (count / max(judged, 1) for count in (sum(flaws.values()), flaws.get(AnswerFlaw.EMPTY, 0)))
     if share <= FLAWED_SHARE:
         return []
     most = share > MOSTLY_FLAWED_SHARE
-    message = f"{share:.0%} of {judged} answers are flawed without a drafter ({_kinds(flaws)})"
-    if most:
+    message = f"{share:.0%} of {judged} answers are flawed ({_kinds(flaws)})"
+    if most and evidence.arm.name == BASELINE_NAME:
         message += ": AnswersWorse cannot see whether a drafter damages answers"
-    severity, limit = (Severity.WARNING, MOSTLY_FLAWED_SHARE) if most else (Severity.INFO, FLAWED_SHARE)
-    return [CheckResult(severity, message, value=share, threshold=limit)]
+    severity = Severity.WARNING if most or empty > FLAWED_SHARE else Severity.INFO
+    return [CheckResult(severity, message, value=share, threshold=MOSTLY_FLAWED_SHARE if most else FLAWED_SHARE)]
