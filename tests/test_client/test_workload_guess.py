@@ -285,6 +285,33 @@ SHAPES: dict[str, tuple[Any, str, list[Any]]] = {
         "-1",
         [SYSTEM, ASKED],
     ),
+    "data of LangChain": (
+        {"inputs": {"input": [{"type": "human", "data": {"content": "Why?", "example": False, "id": "x"}}]}},
+        "-1",
+        [ASKED],
+    ),
+    "constructors of LangChain": (
+        {"messages": [{"lc": 1, "type": "constructor", "kwargs": {"content": "Why?", "type": "human"}}]},
+        "-1",
+        [ASKED],
+    ),
+    "batches of LangSmith": (
+        {
+            "inputs": {
+                "messages": [
+                    [
+                        {"type": "human", "data": {"content": "Why?"}},
+                        {"type": "ai", "data": {"content": "So."}},
+                        {"type": "human", "data": {"content": "Why?"}},
+                    ]
+                ]
+            }
+        },
+        "-1",
+        [ASKED, ANSWERED, ASKED],
+    ),
+    "BFCL": ({"id": "simple_0", "question": [[SYSTEM, ASKED]]}, "simple_0", [SYSTEM, ASKED]),
+    "BFCL with a question": ({"id": "simple_0", "question": [[ASKED]]}, "simple_0", [ASKED]),
     "content in an object": (
         {"messages": [{"role": "user", "content": {"type": "text", "text": "Why?"}}]},
         "-1",
@@ -425,7 +452,10 @@ def test_format_compression_and_encoding_follow_from_the_content(name: str, tmp_
             b"[INST] Why? [/INST]\n{{name}}, how?\n{x} + 1\n",
             ["[INST] Why? [/INST]", "{{name}}, how?", "{x} + 1"],
         ),
-        ("p.txt", b"id,prompt\n", ["id,prompt"]),
+        ("p.txt", b"id,prompt\n1,Why?\n", ["Why?"]),
+        ("p.txt.gz", gzip.compress(b'"ID"; prompt ;\r\n1;"Why;";\r\n', mtime=0), ["Why;"]),
+        ("p.txt", b"question\nWhy?\n", ["Why?"]),
+        ("p.txt", b"prompt, please: why?\nQuestion: how?", ["prompt, please: why?", "Question: how?"]),
         ("p.txt", b'{"prompt": "Why?"}\n{"prompt": "How?"}\n', ["Why?", "How?"]),
         ("p.txt", b'{\n "prompt": "Why?"\n}', ["Why?"]),
         ("p.txt", b'["Why?", "How?"]', ["Why?", "How?"]),
@@ -453,6 +483,21 @@ def test_the_column_of_the_prompts_can_be_named(name: str, tmp_path: Path) -> No
     assert [[(one.role, one.content) for one in turn] for turn in loaded.rows[0].turns] == [[("user", "Why?")]]
     with pytest.raises(BadInput, match=f"{name}, (line|row) .*p is missing.*: q, "):
         load_prompts(Dataset(source=source, uri=name, prompt_column="p"), tmp_path)
+
+
+def test_each_list_of_messages_in_a_question_is_a_turn_of_the_conversation(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text(
+        json.dumps({"id": "multi_turn_0", "question": [[ASKED], [{**ASKED, "content": "How?"}]]})
+    )
+    (prompt,) = load_guessed(tmp_path / "p.jsonl").rows
+    assert [[one.content for one in turn] for turn in prompt.turns] == [["Why?"], ["How?"]]
+
+
+@pytest.mark.parametrize("question", [[[ASKED], []], [[ASKED, ASKED], [ASKED]], [[ANSWERED], [ASKED]], [[], [ASKED]]])
+def test_lists_of_messages_that_are_no_turns_are_refused(question: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text(json.dumps({"question": question}))
+    with pytest.raises(BadInput, match="line 1"):
+        load_guessed(tmp_path / "p.jsonl")
 
 
 def test_published_sources_have_their_own_column() -> None:
@@ -531,12 +576,13 @@ def test_an_archive_of_several_files_is_rejected(tmp_path: Path) -> None:
         ({"messages": [ASKED], "context": "A page."}, []),
         ({"prompt": "Who?", "image": {"path": "a.png"}, "audio": None}, ["image"]),
         ({"conversations": [HUMAN, GPT], "images": ["a.png"]}, ["images"]),
+        ({"question": [[ASKED]], "function": [{"name": "f"}]}, ["function"]),
     ],
 )
 def test_text_beside_the_prompt_is_named(row: Mapping[str, Any], columns: list[str]) -> None:
     prompt = row.get("prompt", row.get("question"))
     note = unsent_text([PromptRow("line 1", {"prompt": prompt}, dict(row))])
-    names = ("context", "input", "options", "document", "image", "images", "audio")
+    names = ("context", "input", "options", "document", "image", "images", "audio", "function")
     assert [name for name in names if re.search(rf"\b{name}\b", note)] == columns
 
 

@@ -9,7 +9,7 @@ the file, because a changed prompt is a different prompt:
 - A JSON array is parsed row by row with the standard library, because ShareGPT's file is 673 MB. ijson's C backend
   replaces lone surrogates by `?` without an error and rejects integers of more than 64 bits.
 - A CSV cell stays text: no dates, numbers or missing values are guessed. Columns that contain lists are JSON.
-- Each line of a file named .txt is a prompt, unless the file begins as JSON does.
+- Each line of a file named .txt is a prompt, unless the file begins as JSON does, or with the header of a table.
 """
 
 from __future__ import annotations
@@ -143,6 +143,11 @@ _NOT_A_VALUE = ("nan", "none", "null", "<na>")
 _CONTENT = ("prompt", *_LISTS)
 _JSON_BEGINS = re.compile(rb'\{\s*"|\[\s*["\[{]')
 """What a text file with JSON begins with, unlike a prompt that begins with [INST] or {{name}}."""
+# The header of a table with prompts, which no line of text is.
+_HEADER = re.compile(
+    rb'(?: *+"?\w++"? *+[,;\t|])* *+"?(?:prompt|question|instruction)"? *+(?:[,;\t|] *+"?\w*+"? *+)*+[\r\n]',
+    re.IGNORECASE,
+)
 _ROW_EXAMPLE = '{"id": "q1", "category": "qa", "prompt": "…"}'
 
 
@@ -372,11 +377,12 @@ def iterate_rows(path: Path, source: Source, most: int = LINE_BYTES_MAX) -> Iter
     if no_data is not None:
         raise BadInput(f"{path}: {no_data}")
     is_json = begin.startswith((b"{", b"["))
-    if is_named(path.name, "txt") and not _JSON_BEGINS.match(begin):
+    is_table = is_named(path.name) or _HEADER.match(begin)
+    if is_named(path.name, "txt") and not (is_table or _JSON_BEGINS.match(begin)):
         return _text_rows(path, most)
     if begin.startswith(_PARQUET) or (source is Source.PARQUET and not is_json):
         return _parquet_rows(path)
-    if source is Source.CSV or (not is_json and is_named(path.name)):
+    if source is Source.CSV or (not is_json and is_table):
         return _csv_rows(path, most)
     in_lines = not begin.startswith((b"[", b"\x1e")) and not _spans_lines(path, most)
     return _json_rows(path, _line_values(path, most) if in_lines else _document_values(path, most))

@@ -63,6 +63,7 @@ MESSAGES = (
     "chosen",
     "contents",
     "thread",
+    "question",
     "arg_0",
 )
 TOKENS = ("token_ids", "input_ids", "prompt_token_ids", "prompt")
@@ -71,7 +72,19 @@ _ADDED = ("input", "context")
 """Columns with the text that an instruction is about."""
 _PARTS = (*_ADDED, "options", "choices", "passage", "document")
 """Columns that may belong to a prompt, besides the one with its text."""
-_MEDIA = ("image", "images", "image_url", "image_urls", "image_files", "audio", "audios", "video", "videos")
+_MEDIA = (
+    "function",
+    "involved_classes",
+    "image",
+    "images",
+    "image_url",
+    "image_urls",
+    "image_files",
+    "audio",
+    "audios",
+    "video",
+    "videos",
+)
 """Columns with what is no text."""
 SYSTEMS = ("system", "system_prompt", "instructions", "systemInstruction", "system_instruction")
 IDS = ("id", "question_id", "custom_id", "request_id", "instance_id", "uuid", "span_id")
@@ -168,8 +181,11 @@ def _content(record: Mapping[str, Any]) -> dict[str, Any]:
     if record.get("functions"):
         raise RowWithoutText(FUNCTIONS)
     # Triton and the completions API have a text in a list.
-    only = {name: _only(record[name]) for name in ("prompt", *TEXTS) if isinstance(record.get(name), list)}
+    only = {name: _only(record[name]) for name in ("prompt", "messages", *TEXTS) if isinstance(record.get(name), list)}
     record = {**record, **only} if only else record
+    asked = record.get("question")
+    if isinstance(asked, list) and all(isinstance(one, list) and len(one) == 1 for one in asked):  # BFCL's turns
+        record = {**record, "turns": [one[0] for one in asked]}
     messages = messages_of(record)
     tools = {"tools": record["tools"]} if record.get("tools") else {}
     if messages:
@@ -203,12 +219,19 @@ def messages_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     for name in ("messages", "prompt") if has_ours else MESSAGES:
         listed = _rows_of_table(parsed(record.get(name)) if name != "prompt" else record.get(name))
         if isinstance(listed, list) and listed and all(isinstance(one, Mapping) for one in listed):
-            messages = [dict(record_of(one.get("message")) or one) for one in map(unflattened, listed)]
+            messages = [*map(_message, map(unflattened, listed))]
             if all(role_of(one) is None for one in messages):  # SGLang's files
                 messages = [{"role": ("user", "assistant")[at % 2], **one} for at, one in enumerate(messages)]
             first = [messages[0].get(name) for name in ("content", "value")]
             return [*(one for one in _systems(record) if one["content"] not in first), *messages]
     return []
+
+
+def _message(listed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message, also if it is inside an object, as LangChain's (`data`, or `kwargs` of a constructor)."""
+    inner = record_of(listed.get("data", listed.get("kwargs")))
+    fields = {name: inner[name] for name in ("type", "content", "tool_calls", "tool_call_id") if name in inner}
+    return dict(record_of(listed.get("message")) or ({"type": listed.get("type"), **fields} if fields else listed))
 
 
 def _systems(record: Mapping[str, Any]) -> list[dict[str, Any]]:
