@@ -21,6 +21,7 @@ from specbench_client.cli import exit_code
 from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import PeerFigure, PeerReading, emitted_length
 from specbench_client.peer_results.registry import read_peer_file
+from specbench_client.peer_results.served import UNSEEN_TEXT
 from specbench_client.trust.registry import CHECK_BY_NAME
 
 PEERS = Path(__file__).parent / "peer_results"
@@ -342,6 +343,22 @@ def test_requests_that_cannot_be_are_refused(change: Any, message: str, tmp_path
         read_peer_file(_write(tmp_path, data))
 
 
+@pytest.mark.parametrize(("unseen", "errors"), [(2, [""] * 2), (24, [""] * 24), (2, ["timeout"] * 2)])
+def test_answers_whose_text_the_benchmark_did_not_see_have_failed(
+    unseen: int, errors: list[str], tmp_path: Path
+) -> None:
+    """SGLang counts the tokens of text in a field that it does not read, and their time to the first token is 0."""
+    data = deepcopy(VLLM)
+    data["ttfts"][:unseen], data["errors"][:unseen] = [0.0] * unseen, errors
+    failed = 0 if errors[0] == "" else unseen
+    data["completed"] -= failed
+    data["total_output_tokens"] -= sum(data["output_lens"][:failed])
+    (reading,) = read_peer_file(_write(tmp_path, data))
+    found = [each.error for each in reading.requests if each.error is not None]
+    assert found == [each or UNSEEN_TEXT for each in errors]
+    assert reading.result.requests == 24 - failed
+
+
 ROWS = "aiperf-eagle3/profile_export.jsonl"
 GUIDELLM_ROW = ("benchmarks", 0, "requests", "successful", 1)
 LIFECYCLE = "inference-perf-eagle3/per_request_lifecycle_metrics.json"
@@ -428,6 +445,20 @@ def test_times_in_another_unit_are_refused(
 ) -> None:
     with pytest.raises(BadInput, match=message):
         read_peer_file(_with(file, path, value, tmp_path))
+
+
+def test_times_that_older_versions_of_guidellm_wrote_beside_the_request_are_read(tmp_path: Path) -> None:
+    older = {
+        "request_start": "start_time",
+        "first_token_iteration": "first_token_time",
+        "last_token_iteration": "last_token_time",
+        "request_end": "end_time",
+    }
+    file = "guidellm-eagle3.json"
+    data = json.loads((PEERS / file).read_text())
+    for row in data["benchmarks"][0]["requests"]["successful"]:
+        row.update({name: row["info"]["timings"].pop(newer) for newer, name in older.items()})
+    assert _one(_write(tmp_path, data)).requests == _one(file).requests
 
 
 def test_units_are_converted_and_an_empty_list_of_gaps_is_no_gap(tmp_path: Path) -> None:

@@ -45,6 +45,10 @@ TOO_MANY_TOKENS = (
     "its token counts are higher than its own tokenizer's count of the answers (total_output_tokens_retokenized): it"
     " took the requested lengths. Run it without --disable-ignore-eos, or with a backend that reports token counts"
 )
+UNSEEN_TEXT = (
+    "the benchmark saw no text, so no time (ttfts 0): a reasoning parser puts text into a field that it does not read."
+    " Start the server without one, or use `specbench measure`"
+)
 TOKENS_TOLERANCE = 0.01
 """Share by which the tokens may exceed the tokenizer's count, besides one token that ends each answer."""
 
@@ -167,8 +171,8 @@ def _reject_contradictions(data: Mapping[str, Any], name: str, requests: Sequenc
     if requests and (len(requests) < answered or len(done) > answered):
         raise damaged(f"{name}: {answered} requests were answered (completed), but {len(done)} of {len(requests)} are")
     counted = [request.output_tokens for request in done]
-    total, tokens = whole(data.get("total_output_tokens")), sum(each or 0 for each in counted)
-    if requests and None not in counted and total is not None and abs(total - tokens) > TOKENS_TOLERANCE * tokens:
+    total, tokens = whole(data.get("total_output_tokens")), sum(request.output_tokens or 0 for request in requests)
+    if tokens and None not in counted and total is not None and abs(total - tokens) > TOKENS_TOLERANCE * tokens:
         raise damaged(f"{name}: has {total} tokens (total_output_tokens), but its requests have {tokens}")
     for latency in (*_LATENCIES, "itl"):
         printed = [finite(data.get(f"{percentile}_{latency}_ms")) for percentile in ("median", "p95", "p99")]
@@ -193,8 +197,13 @@ def _requests(data: Mapping[str, Any], name: str) -> Iterator[PeerRequest]:
         if tokens and first_ns is None and not row["errors"]:
             raise damaged(f"{name}, request {index + 1}: its time to the first token (ttfts) is no time")
         if row["errors"] or not tokens or not first_ns:
-            why = f"the answer has no token (output_lens {tokens}, ttfts {row['ttfts']})"
-            yield PeerRequest(prompt, start_ns=start_ns, error=str(row["errors"] or why))
+            why = UNSEEN_TEXT if tokens else f"the answer has no token (output_lens {tokens}, ttfts {row['ttfts']})"
+            yield PeerRequest(
+                prompt,
+                start_ns=start_ns,
+                output_tokens=None if row["errors"] else tokens,
+                error=str(row["errors"] or why),
+            )
             continue
         if row["itls"] is None:
             raise damaged(f"{fields.place}: itls is null, so its last token has no time")
