@@ -287,8 +287,12 @@ def test_an_invalid_endpoint_is_rejected_without_repeating_it(endpoint: str, wor
         (
             "https://h/openai/deployments/m/chat/completions/?api-version=2024-10-21",
             "/v1/chat/completions",
-            "https://h/openai/deployments/m/chat/completions?api-version=2024-10-21",
+            "https://h/openai/deployments/m/chat/completions/?api-version=2024-10-21",
         ),
+        ("http://h/v1/chat/completions/", "/v1/completions", "http://h/v1/completions/"),
+        ("http://h/v1/chat/completions/", "/v1/models", "http://h/v1/models"),
+        ("http://h/v1/chat/completions/", "/metrics", "http://h/metrics"),
+        ("http://h/a/chat/completions", "/metrics", "http://h/a/metrics"),
         ("http://h/v1/chat/completions", "/v1/models", "http://h/v1/models"),
     ],
 )

@@ -307,7 +307,17 @@ def test_routes_of_openai_clients_are_removed_from_an_address(base: str, path: s
     assert engine_url(base + path) == base
 
 
-@pytest.mark.parametrize("address", ["http://h:8000/v11", "http://h/av1", "http://v1", "http://h/v1/engine"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://h:8000/v11",
+        "http://h/av1",
+        "http://v1",
+        "http://h/v1/engine",
+        "http://h/v1/chat/completions/",
+        "http://h/openai/deployments/m/chat/completions/",
+    ],
+)
 def test_other_paths_are_kept(address: str) -> None:
     assert engine_url(address) == address
 

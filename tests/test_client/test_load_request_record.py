@@ -166,7 +166,7 @@ JSON_ANSWER = {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"
 @pytest.mark.parametrize(
     ("body", "header", "error_class", "words"),
     [
-        (json.dumps(JSON_ANSWER, indent=1), {"content-type": "application/json"}, "malformed", "--no-stream"),
+        (json.dumps(JSON_ANSWER, indent=1), {"content-type": "application/json"}, "malformed", "output.stream"),
         (
             '{"error": {"message": "too long", "code": 400}}',
             {"content-type": "application/json"},
@@ -287,6 +287,15 @@ async def test_extra_body_fields_are_sent_and_override_others() -> None:
 async def test_unstreamed_answer_that_is_not_json_is_malformed() -> None:
     turn_context = context(CannedTransport(exchange(b"<html>")), output=Output(stream=False))
     assert (await turn_context.take_turn(turn())).record.error_class == "malformed"
+
+
+@pytest.mark.parametrize("begin", ["data: {}", "\n\ndata:{}", "event: message\ndata: {}", ": OPENROUTER PROCESSING"])
+async def test_stream_that_was_not_requested_is_named_with_the_remedy_and_its_words(begin: str) -> None:
+    turn_context = context(CannedTransport(exchange(begin.encode() + b"\n\n")), output=Output(stream=False))
+    record = (await turn_context.take_turn(turn())).record
+    assert record.error_class == "malformed"
+    assert "measure this server with streams" in (record.error or "")
+    assert (record.error or "").endswith(begin.strip())
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from specbench_client.errors import EngineFailed
 from specbench_client.known_secrets import key_remedy
 from specbench_client.transport import http_transport
 from specbench_client.transport.control_client import AccessRejected, ControlClient, ControlError
-from specbench_client.transport.error_messages import ADDRESS_REMEDY
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource, Transport
 from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.transport.limits import OutOfSockets
@@ -217,11 +216,15 @@ async def test_rejected_key_is_reported_with_the_remedy(server_tls: Tls, status:
     assert len(error) <= 500
 
 
-async def test_redirect_is_reported_with_its_location_and_the_remedy(server_tls: Tls) -> None:
-    moved = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://other/v1\r\nContent-Length: 0\r\n\r\n"
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize("location", ["http://other/v1", "/v1/chat/completions/"])
+async def test_redirect_is_reported_with_its_location_and_the_remedy(
+    server_tls: Tls, status: int, location: str
+) -> None:
+    moved = f"HTTP/1.1 {status} X\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
     exchange = await run_exchange(server_tls, moved)
     assert exchange.error_class is ErrorClass.MALFORMED
-    assert exchange.error == f"HTTP 307: redirected to http://other/v1: {ADDRESS_REMEDY}"
+    assert (exchange.error or "").startswith(f"HTTP {status}: redirected to {location}: give this address")
 
 
 async def test_error_status_is_kept_when_its_body_is_truncated(server_tls: Tls) -> None:

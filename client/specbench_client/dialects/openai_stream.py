@@ -36,7 +36,7 @@ from specbench_client.transport.sse import DONE, SseEvent
 COUNTED_STREAM = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 """The fields of a body that request a stream with token counts in each chunk."""
 _MAX_REASON_CHARS = 80
-_USAGE_REMEDY = "which some servers report only without streams (--no-stream, or output.stream: false)"
+_USAGE_REMEDY = "which some servers report only without streams (output.stream)"
 _CLIENT_ERRORS = range(400, 500)
 _DIGITS = re.compile(r"[0-9]{1,16}")
 _USAGE_FIELDS = ("completion_tokens", "prompt_tokens", "prompt_tokens_details")
@@ -182,7 +182,7 @@ def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
 def _remove_repeat(deltas: list[StreamDelta]) -> None:
     """Remove the text of the last chunk with any if it is that of all earlier ones again, as MiniMax ends its streams.
 
-    One earlier chunk is enough if the last one calls itself a whole completion: an answer may be `5` and `5`.
+    One earlier chunk is enough if the last one has a message: without, an answer may be `5` and `5`.
     """
     with_text = [at for at, delta in enumerate(deltas) if delta.text or delta.reasoning]
     if len(with_text) < 2:
@@ -191,7 +191,7 @@ def _remove_repeat(deltas: list[StreamDelta]) -> None:
     earlier, last, so_far = deltas[:at], deltas[at], deltas[with_text[-2]].tokens_so_far
     if so_far is not None and (last.tokens_so_far or 0) > so_far:
         return  # A running usage counts its tokens.
-    least = 1 if last.document.get("object") == "chat.completion" else 2
+    least = 1 if last.document["choices"][0].get("message") else 2
     again = {
         name: ""
         for name in ("text", "reasoning")
@@ -336,7 +336,7 @@ def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: F
     if len(choices) > 1:
         raise BadAnswer(f"one choice was requested and {len(choices)} were returned", ErrorClass.MALFORMED)
     choice = choices[0]
-    delta = choice.get("delta") or _message_without_delta(choice)
+    delta = choice.get("delta") or choice.get("message") or {}
     if not isinstance(delta, dict):
         raise BadAnswer(f"delta is not a JSON object: {truncate(data)}", ErrorClass.MALFORMED)
     if choice.get("index") and count_in(choice, "index") != 0:  # Some send "0".
@@ -361,11 +361,6 @@ def _reject_error_object(document: dict[str, Any], data: str) -> None:
     is_bare = document.get("message") and document.get("code") and not document.keys() & {"choices", "usage"}
     if document.get("object") == "error" or is_bare:
         raise _reported_error({"error": document}, data)
-
-
-def _message_without_delta(choice: dict[str, Any]) -> Any:
-    """Return the message of a chunk without a delta, which some servers send instead; beside one it is a repeat."""
-    return {} if "delta" in choice else choice.get("message") or {}
 
 
 def _finish_reason(choice: dict[str, Any], words: str) -> str | None:
@@ -522,7 +517,7 @@ def reasoning_tokens(stream: ChatStream, counted: Callable[[StreamDelta], int | 
 def _is_reasoning(delta: StreamDelta) -> bool:
     """Return whether the engine marks a chunk as reasoning."""
     choices = delta.document.get("choices")
-    return bool(choices and _reasoning_in(choices[0].get("delta") or _message_without_delta(choices[0])))
+    return bool(choices and _reasoning_in(choices[0].get("delta") or choices[0].get("message") or {}))
 
 
 def build_answer(

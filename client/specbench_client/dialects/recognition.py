@@ -17,13 +17,15 @@ from specbench_client.dialects.openai_stream import model_rows
 from specbench_client.transport.error_messages import replace_lone_surrogates
 
 MODELS_PAGE = "/v1/models"
-_ROUTES = re.compile(r"(?<![:/])/+(?:v1(?:/+(?:chat/+completions|completions|models))?/*)?$")
+_ROUTES = re.compile(
+    r"(?<![:/])(?<!/chat/completions)/+(?:v1(?:/+chat/+completions|(?:/+(?:completions|models))?/*))?$"
+)
 
 
 def engine_url(address: str) -> str:
     """Return an address without the route of an OpenAI client: /v1, /v1/chat/completions, and so on.
 
-    The route is kept where it has no /v1 (Azure), as is the query.
+    The route is kept where it has no /v1 (Azure) or ends with a slash, as is the query.
     """
     path, mark, query = address.partition("?")
     return f"{_ROUTES.sub('', path)}{mark}{query}"

@@ -200,8 +200,8 @@ class _GroupDriver:
         async with ControlClient(self.endpoint, headers=self.options.client.headers) as control:
             await control.wait_healthy(dialect.health_path, self.options.healthy_within_s, may_lack=engine.is_external)
             identity, model = await identify_engine(control, dialect), served_model(self.plan, arm)
-            endpoint, headers = self.endpoint.rstrip("/"), self.options.client.headers
-            yield EngineConnection(self.plan, arm, endpoint, model, dialect, control, identity, headers, templates)
+            headers = self.options.client.headers
+            yield EngineConnection(self.plan, arm, self.endpoint, model, dialect, control, identity, headers, templates)
 
 
 @dataclass(frozen=True)

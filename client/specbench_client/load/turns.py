@@ -22,7 +22,13 @@ from specbench_client.documents.record import AnswerFlaw, Record, RecordPhase
 from specbench_client.known_secrets import without_known_secrets
 from specbench_client.load.answer_rules import flaw_of, unmet_demand
 from specbench_client.load.conversations import Conversation, request_seed
-from specbench_client.transport.error_messages import ADDRESS_REMEDY, compression_error, replay_error, truncate
+from specbench_client.transport.error_messages import (
+    ADDRESS_REMEDY,
+    MAX_ERROR_BODY_BYTES,
+    compression_error,
+    replay_error,
+    truncate,
+)
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport, UnparsedExchange
 from specbench_client.transport.retry_after import retry_after_s
 from specbench_client.transport.sse import MalformedStream, NotAnEventStream, parse_events
@@ -30,10 +36,8 @@ from specbench_client.workload.chat_template.reasoning import SplitAnswer, split
 from specbench_client.workload.chat_template.template import AppliedTemplate
 
 _MAX_CONTENT_TYPE_CHARS = 80
-_NOT_STREAMED = (
-    "a stream was requested, but the answer was not streamed: measure this server without streams (--no-stream, or"
-    " output.stream: false)"
-)
+_NOT_STREAMED = "a stream was requested, but the answer was not streamed: measure without streams (output.stream)"
+_STREAMED = "no stream was requested (output.stream), but the answer was streamed: measure this server with streams"
 _MISSING = {field.name: None for field in fields(Record) if field.default is MISSING}
 """The fields of a record that have no default, missing."""
 
@@ -232,6 +236,10 @@ def _read_whole(
 ) -> EngineAnswer:
     """Parse an answer that was not streamed. Raises BadAnswer."""
     body = b"".join(arrival.data for arrival in exchange.arrivals)
+    if body.lstrip().startswith((b"data:", b"event:", b"id:", b":")):
+        raise BadAnswer(
+            f"{_STREAMED}: {truncate(body[:MAX_ERROR_BODY_BYTES].decode(errors='replace'))}", ErrorClass.MALFORMED
+        )
     document = parse_document(body, "the answer")
     return dialect.read_whole(document, drafting=config.drafting, max_tokens=max_tokens)
 

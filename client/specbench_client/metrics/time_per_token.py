@@ -97,7 +97,10 @@ def _why(rows: Table) -> str:
     if not rows.known("tokens").any():
         return "tokens were not counted"
     if "first_tokens" in rows and np.isinf(rows.array("first_tokens")).all():
-        return "the first chunks have many tokens, and chunks are not counted (LargeStart)"
+        return (
+            "the first chunks have many tokens, and chunks are not counted (LargeStart): let the engine stream each"
+            " token (--stream-interval 1), or measure it without the gateway"
+        )
     return why_no_first_token(rows) or ("" if (numbers(rows, "tokens") >= 2).any() else "no answer has two tokens")
 
 

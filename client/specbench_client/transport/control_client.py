@@ -92,7 +92,7 @@ class ControlClient:
         timeout_s: float = 10.0,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._endpoint = endpoint.rstrip("/")
+        self._endpoint = endpoint
         self._headers = dict(headers or {})
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._session: aiohttp.ClientSession | None = None

@@ -122,7 +122,7 @@ def http_error_message(status: int, body: bytes, location: str | None = None) ->
     """
     message, remedy = engine_error_message(body[:MAX_ERROR_BODY_BYTES]), ""
     if is_redirect(status, location):
-        message, remedy = f"redirected to {location}", f": {ADDRESS_REMEDY}"
+        message, remedy = f"redirected to {location}", ": give this address if it is the engine's"
     elif rejects_key(status):
         remedy = f": {key_remedy()}"
     start = f"HTTP {status}"

@@ -75,13 +75,15 @@ def _flaws(address: str) -> Iterator[Flaw]:
 def route_url(address: str, path: str) -> str:
     """Return the URL of a route, such as /v1/models or /metrics, of an endpoint.
 
-    An address that ends with /chat/completions is of a server whose routes have no /v1. The query follows every route.
+    An address that ends with /chat/completions is of a server whose routes have no /v1, unless it has it. If it ends
+    with /chat/completions/, so do the routes of completions. The query follows every route.
     """
     base, mark, query = address.partition("?")
-    base = base.rstrip("/")
+    slash = "/" if base.endswith(f"{CHAT_ROUTE}/") and path.endswith("/completions") else ""
+    base = base.rstrip("/").removesuffix(f"/v1{CHAT_ROUTE}")
     if base.endswith(CHAT_ROUTE):
         base, path = base.removesuffix(CHAT_ROUTE), path.removeprefix("/v1")
-    return f"{base}{path}{mark}{query}"
+    return f"{base}{path}{slash}{mark}{query}"
 
 
 def _has_port(url: SplitResult) -> bool:

@@ -91,13 +91,12 @@ def answers_replayed(evidence: CellEvidence) -> CheckResults:
     chunks, time_ns = numbers(rows, "chunks"), numbers(rows, "last_token_ns") - numbers(rows, "sent_ns")
     streamed_ns = np.zeros(len(rows))
     np.fmax.at(streamed_ns, answers, np.where(chunks >= MANY_CHUNKS, time_ns, 0.0))
-    is_whole = (chunks == 1) & (numbers(rows, "tokens") >= WHOLE_TOKENS)
-    replayed = int((is_whole & (time_ns < streamed_ns[answers] / 2)).sum())
-    share = replayed / max(len(rows), 1)
-    if share <= REPLAYED_SHARE:
+    is_faster = time_ns < streamed_ns[answers] / 2
+    replayed = int(((chunks == 1) & (numbers(rows, "tokens") >= WHOLE_TOKENS) & is_faster).sum())
+    if replayed <= REPLAYED_SHARE * len(rows):
         return []
     message = f"{replayed} of {counted_rows(rows, 'answers')} came at once that were streamed before: a cache sent them"
-    return [CheckResult(Severity.INVALID, message, value=share, threshold=REPLAYED_SHARE)]
+    return [CheckResult(Severity.INVALID, message, value=replayed / len(rows), threshold=REPLAYED_SHARE)]
 
 
 INFO_EXCESS = 0.02
