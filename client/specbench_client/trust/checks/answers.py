@@ -447,7 +447,7 @@ MOSTLY_FLAWED_SHARE = 0.5
     ),
 )
 def answers_flawed(evidence: CellEvidence) -> CheckResults:
-    """Many answers have [flaws](records.md#flaws), and there is no baseline to compare them with, or it is its own."""
+    """Many answers of the baseline, or of an arm without one, have [flaws](records.md#flaws)."""
     if evidence.baseline is not None:
         return []
     rows = steady_rows(evidence.rows)
