@@ -315,10 +315,10 @@ def test_permanent_error_is_not_retried(tmp_path: Path, reply: Reply, message: s
 
 
 @contextmanager
-def gateway(*rejected: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def gateway(*rejected: str, route: str = "/v1/chat/completions") -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Serve OpenAI's API without streams, and yield the URL and the bodies that were received.
 
-    Rejects these fields, and one prompt with an echo of the key.
+    Rejects these fields, one prompt with an echo of the key, and other routes.
     """
     bodies: list[dict[str, Any]] = []
     message = {"role": "assistant", "content": "four words of text"}
@@ -331,6 +331,8 @@ def gateway(*rejected: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         if request.method == "GET":
             return reply(200 if request.target == "/v1/models" else 404, {"data": [{"id": "simulated"}]})
         body = json.loads(request.body)
+        if request.target != route:
+            return reply(307, {})
         bodies.append(body)
         if named := sorted(body.keys() & rejected):
             return reply(400, {"error": {"message": f"'{named[0]}' is not supported, use 'max_completion_tokens'"}})
@@ -344,9 +346,10 @@ def gateway(*rejected: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 def test_fields_that_one_server_rejects_are_left_out_for_both_and_a_rejected_prompt_is_counted(tmp_path: Path) -> None:
     key = "words of a key"
-    with gateway() as (one, to_one), gateway("seed", "max_tokens") as (other, _):
+    slashed = "/v1/chat/completions/"
+    with gateway() as (one, to_one), gateway("seed", "max_tokens", route=slashed) as (other, _):
         done = measure_here(
-            tmp_path, "--endpoint", other, "--baseline", one, "-c", "2", "--requests", "12", "--repeats", "1",
+            tmp_path, "--endpoint", other + slashed, "--baseline", one, "-c", "2", "--requests", "12", "--repeats", "1",
             "--warmup", "0", "--no-stream", "--header", f"api-key: {key}", "--keep-text",
         )  # fmt: skip
     assert done.returncode == Exit.UNTRUSTWORTHY, done.stderr

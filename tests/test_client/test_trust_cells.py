@@ -231,15 +231,21 @@ def truncate_both_ways() -> Corruptions:
 
 
 def replay(
-    share: float, *, time: float = 0.1, tokens: int = 16, chunks: int = 1, text: str | None = None
+    share: float, *, time: float = 0.1, tokens: int = 16, chunks: int = 1, first: int = 0, text: str | None = None
 ) -> Corruptions:
-    """Later repeats of the arm have some of their answers in few chunks after a part of the time."""
+    """Later repeats of the arm have some of their answers in few chunks after a part of the time.
+
+    `first`: the chunks of these answers in the first repeat; 0: as many as of the others.
+    """
 
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        rows = frame.apply(send_again, axis=1) if (point.arm, point.repeat > 0) == ("ngram", True) else frame
-        return close_gaps(rows)
+        if point.arm == "ngram" and point.repeat:
+            frame = frame.apply(send, axis=1, time=time, chunks=chunks)
+        elif point.arm == "ngram" and first:
+            frame = frame.apply(send, axis=1, time=1.0, chunks=first)
+        return close_gaps(frame)
 
-    def send_again(row: Any) -> Any:
+    def send(row: Any, time: float, chunks: int) -> Any:
         if int(str(row["prompt_id"])[1:]) >= share * WORLD.prompts:
             return row
         at = row["sent_ns"] + int(time * (row["last_token_ns"] - row["sent_ns"]))
@@ -254,11 +260,13 @@ def replay(
     ("corruptions", "is_found"),
     [
         (replay(1.0), True),
-        (replay(0.05), True),  # 2 of 72 answers
+        (replay(0.03), True),  # 2 of 72 answers
         (replay(1.0, time=0.4), True),
         (replay(1.0, time=0.8), False),
         (replay(1.0, tokens=15), False),
         (replay(1.0, chunks=2), False),
+        (replay(1.0, first=8), True),
+        (replay(1.0, first=7), False),
         (replay(1.0, text=sha("another")), False),
         (replay(0.0), False),
     ],
