@@ -289,7 +289,7 @@ async def test_unstreamed_answer_that_is_not_json_is_malformed() -> None:
     assert (await turn_context.take_turn(turn())).record.error_class == "malformed"
 
 
-@pytest.mark.parametrize("begin", ["data: {}", "\n\ndata:{}", "event: message\ndata: {}", ": OPENROUTER PROCESSING"])
+@pytest.mark.parametrize("begin", ["data: {}", "\r\ndata:{}", "event: message\ndata: {}", ": OPENROUTER PROCESSING"])
 async def test_stream_that_was_not_requested_is_named_with_the_remedy_and_its_words(begin: str) -> None:
     turn_context = context(CannedTransport(exchange(begin.encode() + b"\n\n")), output=Output(stream=False))
     record = (await turn_context.take_turn(turn())).record
