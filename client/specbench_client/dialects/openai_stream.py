@@ -192,12 +192,13 @@ def _remove_repeat(deltas: list[StreamDelta]) -> None:
     if so_far is not None and (last.tokens_so_far or 0) > so_far:
         return  # A running usage counts its tokens.
     least = 1 if last.document["choices"][0].get("message") else 2
-    again = {
-        name: ""
-        for name in ("text", "reasoning")
-        if _is_repeat(getattr(last, name), [getattr(delta, name) for delta in earlier], least)
-    }
-    deltas[at] = last._replace(**again, calls=None if "reasoning" in again else last.calls)
+    said_again = _is_repeat(last.text, [delta.text for delta in earlier], least)
+    thought_again = _is_repeat(last.reasoning, [delta.reasoning for delta in earlier], least)
+    deltas[at] = last._replace(
+        text="" if said_again else last.text,
+        reasoning="" if thought_again else last.reasoning,
+        calls=None if thought_again else last.calls,
+    )
 
 
 def _is_repeat(text: str, earlier: Sequence[str], least: int) -> bool:
