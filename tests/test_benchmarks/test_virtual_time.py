@@ -22,7 +22,7 @@ from virtual_time.world_run import run_of
 
 pytestmark = pytest.mark.draws
 
-NOTES = {"NotInterleaved", "NoisyBaseline", "ShortAnswers", "SingleStreamOnly", "TooFewPrompts", "Simulated"}
+NOTES = {"NotInterleaved", "NoisyRepeats", "ShortAnswers", "SingleStreamOnly", "TooFewPrompts", "Simulated"}
 """Findings of severity Info in clean worlds: from their settings, and from the simulated engine."""
 SMALL = World(seed=3, prompts=24, repeats=1, output_mean=30, max_tokens=64)
 

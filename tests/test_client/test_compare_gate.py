@@ -360,12 +360,12 @@ def test_result_compared_with_itself_has_no_differences() -> None:
 def test_a_comparison_names_untrustworthy_sides_and_only_two_runs_are_of_different_times() -> None:
     again = replaced(before(), summary=before().summary.model_copy(update={"uid": "another"}))
     assert len(comparison(before(), again, CREATED).limits) == len(comparison(before(), before(), CREATED).limits) + 1
-    doubt = Finding(check="NoisyBaseline", severity=Severity.WARNING, message="m")
+    doubt = Finding(check="NoisyRepeats", severity=Severity.WARNING, message="m")
     changes = {"trustworthy": False, "findings": [doubt]}
     doubted = replaced(before(), summary=before().summary.model_copy(update=changes))
     for pair, side in (((doubted, before()), "earlier"), ((before(), doubted), "later")):
         named = [each for each in comparison(*pair, CREATED).limits if "not trustworthy" in each]
-        assert [(f"The {side} result" in each, "NoisyBaseline" in each) for each in named] == [(True, True)]
+        assert [(f"The {side} result" in each, "NoisyRepeats" in each) for each in named] == [(True, True)]
 
 
 def gaps(after: Run) -> dict[str, str]:

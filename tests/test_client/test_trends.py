@@ -146,7 +146,6 @@ def evidence(values: list[float], window_s: float = WINDOW_S) -> CellEvidence:
         baseline=None,
         pairs=None,
         speedup=None,
-        baseline_repeats=np.empty(0),
         trends=tuple(trends_of(windows(values, window_s))),
     )
 

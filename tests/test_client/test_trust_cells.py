@@ -81,25 +81,55 @@ def test_truncation_invalidates_every_point_of_its_cell() -> None:
     assert "unknown at" in summary.headline
 
 
-def test_speedup_within_the_baselines_own_spread_is_a_warning() -> None:
-    """All points of a repeat are equally slow or fast.
+def slowed(**factors: Sequence[float]) -> Corruptions:
+    """Multiply all times of an arm's points by a factor for each repeat."""
 
-    Pairing removes that from the ratio, but not from the machine.
-    """
-
-    def shaky(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        factor = (0.8, 1.0, 1.25)[point.repeat]
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        factor = factors.get(point.arm, (1.0,) * 3)[point.repeat]
         names = ["intended_ns", "connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns"]
         times = {name: (frame[name].astype(float) * factor).astype(int) for name in names}
         chunks = [[int(at * factor) for at in each] for each in frame["chunk_ns"]]
         return frame.assign(**times, chunk_ns=pd.Series(chunks, index=frame.index, dtype=object))
 
+    return Corruptions(records=edit)
+
+
+def test_speedup_within_the_baselines_own_spread_is_a_warning() -> None:
+    """All points of a repeat are equally slow or fast.
+
+    Pairing removes that from the ratio, but not from the machine.
+    """
     world = SyntheticRun(prompts=40, categories=ONE, alpha={"ngram": 0.25}, step_ms={"ngram": 10.5}, alpha_spread=0.02)
-    findings = found(Corruptions(records=shaky), world)
-    assert names(findings) == [("NoisyBaseline", WARNING)]
+    shaky = slowed(ngram=(0.85, 1.0, 1.2), none=(0.85, 1.0, 1.2))
+    assert names(found(shaky, world)) == [("NoisyRepeats", WARNING)]
     assert found(Corruptions(), world) == []
-    sampled = found(Corruptions(records=shaky), replace(world, temperature=0.8))
-    assert names(sampled) == [("NoisyBaseline", INFO)], "sampled repeats differ in their texts on both sides"
+    sampled = found(shaky, replace(world, temperature=0.8))
+    assert names(sampled) == [("NoisyRepeats", INFO)], "sampled repeats differ in their texts on both sides"
+
+
+HALVED = (1.0, 1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("factors", "world", "expected"),
+    [
+        ({"ngram": HALVED}, WORLD, {WARNING}),
+        ({"none": HALVED}, WORLD, {WARNING}),
+        ({"ngram": HALVED, "none": HALVED}, replace(WORLD, alpha={"ngram": 0.9}), {INFO}),
+        ({"ngram": (1.0, 1.0, 1.6), "none": (1.3, 1.0, 1.0)}, WORLD, {WARNING}),
+        ({"ngram": (1.0, 1.0, 1.45)}, WORLD, set()),
+        ({"ngram": HALVED}, replace(WORLD, prompts=3), set()),
+        ({"ngram": HALVED}, replace(WORLD, concurrency=(), rate=(2.0,)), {INFO}),
+        ({"ngram": HALVED}, replace(WORLD, edits={"spec.baseline": "Skip"}), {WARNING}),
+    ],
+    ids=["arm", "baseline", "both", "opposite", "less", "few requests", "open loop", "no baseline"],
+)
+def test_repeats_at_different_speeds_are_a_doubt_unless_both_arms_share_them(
+    factors: dict[str, Sequence[float]], world: SyntheticRun, expected: set[Severity]
+) -> None:
+    noisy = [finding for finding in found(slowed(**factors), world) if finding.check == "NoisyRepeats"]
+    assert {finding.severity for finding in noisy} == expected
+    assert {finding.arm for finding in noisy} <= {"ngram"}
 
 
 @pytest.mark.parametrize("late_repeats", [(), (1,), (0, 1, 2)])

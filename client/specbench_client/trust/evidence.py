@@ -36,7 +36,6 @@ from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import known_sum, numbers, sent_rows, steady_rows
-from specbench_client.numpy_columns import Values
 
 Spans = Mapping[str, tuple[datetime, datetime]]
 """Start and end of points by their hashes."""
@@ -151,8 +150,6 @@ class CellEvidence:
     baseline: Table | None
     pairs: Pairs | None
     speedup: Figure | None
-    baseline_repeats: Values
-    """The baseline's `stream_tps` in each of its repeats, shape (repeats,); empty without a baseline."""
     divergence: Divergence | None = None
     """How often answers differ from the baseline's; None without a baseline."""
     trends: Sequence[Trend] = ()
@@ -202,5 +199,3 @@ class RunEvidence:
     """Like `prompts`, by workload and category, for workloads with several categories."""
     arm_environments: Sequence[ArmEnvironment] = ()
     """The facts in `launches`, summarised by arm."""
-    spans: Spans = field(default_factory=dict)
-    """Start and end of each measured point, by its hash."""

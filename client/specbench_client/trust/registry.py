@@ -57,7 +57,7 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     answers.greedy_divergence,
     answers.answers_replayed,
     answers.temperature_not_applied,
-    comparison.noisy_baseline,
+    comparison.noisy_repeats,
     load.requests_stalled,
     comparison.unpaired_requests,
     tokens.late_stream_end,

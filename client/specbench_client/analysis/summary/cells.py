@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import PromptCache
@@ -47,9 +45,7 @@ from specbench_client.metrics.catalog import CATEGORY_RATIOS
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table, distinct_texts, has_text
-from specbench_client.metrics.tidy_frame import numbers, steady_rows
-from specbench_client.metrics.time_per_token import STREAM_TPS
-from specbench_client.numpy_columns import Values
+from specbench_client.metrics.tidy_frame import steady_rows
 from specbench_client.trust.checks.answers import SIGNIFICANCE
 from specbench_client.trust.checks.load import without_stalls
 from specbench_client.trust.checks.prompts import INTERVAL_FROM
@@ -129,7 +125,6 @@ def evaluate_cell(
         speedup=compared.figure.model_copy(update={"interval": compared.effect and compared.effect.interval()})
         if compared
         else None,
-        baseline_repeats=_repeats(baseline),
         divergence=diverged,
         trends=tuple(trends),
         reuse=reuse,
@@ -184,16 +179,6 @@ def _reuse(measured: MeasuredCell, pairs: Pairs | None) -> tuple[Reuse | None, R
         return None, None
     found = reuse_of(pairs, measured.seed)
     return (found, None) if isinstance(found, Reuse) else (None, found)
-
-
-def _repeats(baseline: MeasuredCell | None) -> Values:
-    """Return the baseline's stream_tps of each repeat that has one, shape (repeats,)."""
-    if baseline is None:
-        return np.empty(0)
-    inside = steady_rows(baseline.rows)
-    repeats = numbers(inside, "repeat")
-    rates = [STREAM_TPS.value(inside.among(repeats == repeat)) for repeat in np.unique(repeats)]
-    return np.array([rate for rate in rates if rate], dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -219,9 +219,8 @@ def summarise_cells(
     counts = _prompts(plan, judged)
     by_category = {workload: _category_prompts(workload, judged) for workload in counts}
     environments = arm_environments(plan, launches)
-    timed = {point: span for point, span in (spans or {}).items() if point in compared}
     evidence = RunEvidence(
-        plan, measured, missing, counts, simulated, launches, coverage or {}, by_category, environments, timed
+        plan, measured, missing, counts, simulated, launches, coverage or {}, by_category, environments
     )
     # Without any measured point, the other checks would only report properties of the plan.
     checks = RUN_CHECKS if measured else (missing_points,)
