@@ -17,6 +17,7 @@ from specbench_api.spec.load import ArmOrder
 from specbench_api.spec.slo import Slo
 from specbench_client.cli import exit_code
 from specbench_client.cli.report import POINTS_STAND, print_run_summary
+from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import RunSummary
 from specbench_client.local.local_runs import exclusive_run
@@ -82,6 +83,21 @@ def test_a_run_that_was_interrupted_before_its_first_point_is_not_the_latest(
     store.put(launch_key("0-a"), b"{}")
     assert exit_code(["report", str(tmp_path / "out"), "--latest", "--output", "json"]) == Exit.OK
     assert f'"uid": "{EARLIER}"' in capsys.readouterr().out
+
+
+def test_the_latest_run_to_conclude_from_is_the_newest_that_has_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "out")
+    store_results(WORLD, tmp_path / "out", EARLIER)
+    store_results(WORLD, tmp_path / "out", LATER, points=1)
+    chosen = [select_run(out, latest=True, ended=ended).plan.uid for ended in (False, True)]
+    assert chosen == [LATER, EARLIER]
+    assert LATER in capsys.readouterr().err
+    assert exit_code(["decide", out, "--latest"]) != Exit.BAD_INPUT
+    store_results(WORLD, tmp_path / "two", EARLIER, points=1)
+    store_results(WORLD, tmp_path / "two", LATER, points=2)
+    assert select_run(str(tmp_path / "two"), latest=True, ended=True).plan.uid == LATER, "none of them has ended"
 
 
 def test_recomputing_reports_that_findings_of_points_are_unchanged(

@@ -54,7 +54,7 @@ def breakdown(
     Shows the acceptance length of the first and last class, with a confidence interval; --by and --all show every
     class. What they are, and why one may be missing: docs/research/breakdown.md.
     """
-    summary = _of_arms(select_run(where, latest=latest).require_summary().summary, arms, where)
+    summary = _of_arms(select_run(where, latest=latest, ended=True).require_summary().summary, arms, where)
     shown = tuple(DIMENSIONS) if show_all else dimensions
     topics = breakdown_topics(summary, shown) if shown else [ends_topic(summary)]
 
@@ -154,5 +154,5 @@ def _requests(location: str, options: dict[str, Any]) -> RequestLog:
     path = Path(location)
     if path.is_file():
         return requests_from_log(path)
-    run = select_run(location, latest=options["latest"])
+    run = select_run(location, latest=options["latest"], ended=True)
     return requests_from_run(run, options["arm"], options["workload"], options["load"])

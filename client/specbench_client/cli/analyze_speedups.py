@@ -59,7 +59,7 @@ def curve(where: str, by: str, output: str, *, latest: bool) -> None:
 
     How curves and their intervals are computed: docs/research/curve.md.
     """
-    found = build_curves(by, select_run(where, latest=latest).require_summary())
+    found = build_curves(by, select_run(where, latest=latest, ended=True).require_summary())
     if not found.curves:
         remedy = [REMEDY] if found.left_out else []
         raise EvidenceInsufficient(
@@ -90,7 +90,7 @@ def draft_lengths(where: str, workload: str | None, output: str, *, latest: bool
     compared with the next best, request by request. The schedule has measured lengths at measured loads only; whether
     it was run is stated below it. More: docs/research/draft-lengths.md.
     """
-    result = select_run(where, latest=latest).require_summary()
+    result = select_run(where, latest=latest, ended=True).require_summary()
     found = best_draft_lengths(result, cells_of(result, workload))
     if not found.tables:
         raise EvidenceInsufficient("\n".join([f"{where}: {NOTHING_COMPARED}", *found.left_out]), "NoDraftLengths")
@@ -134,7 +134,7 @@ def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
     Without --mix, the measured speed-up is shown as a product of factors. Formulas, sources and limits:
     docs/research/explain.md.
     """
-    result = select_run(where, latest=latest).require_summary()
+    result = select_run(where, latest=latest, ended=True).require_summary()
     cells = list(cells_of(result, workload))
     simulated = result.summary.simulated
     if mixed:

@@ -38,7 +38,7 @@ def compare(before: str, after: str, output: str, *, latest: bool) -> None:
     differences (engine, GPU, arguments) are listed. Results with different prompts, sampling or answer limits cannot be
     compared: the exit code is 3.
     """
-    found = compare_cells(*(select_run(where, latest=latest) for where in (before, after)))
+    found = compare_cells(*(select_run(where, latest=latest, ended=True) for where in (before, after)))
     notes = [*comparison_notes(found.differences, found.uncompared), *found.limits]
     print_output(
         output,

@@ -117,7 +117,7 @@ def decide(where: str, workload: str | None, output: str, *, emit: bool, latest:
     arm is at fault, or with --emit nothing is to be deployed. specbench contains no prices: give your own.
     """
     _check_usage(workload, emit=emit)
-    run = select_run(where, latest=latest).require_summary()
+    run = select_run(where, latest=latest, ended=True).require_summary()
     plan, summary = run.plan, run.summary
     if not summary.points_measured:
         raise EvidenceInsufficient(f"no point of {run.uri} was measured, so there is nothing to decide: measure again")

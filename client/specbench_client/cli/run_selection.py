@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.plan.plan import Plan
+from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.report.text.findings import points_are
 from specbench_client.store.locations import open_store
@@ -19,8 +20,11 @@ from specbench_client.store.store import StoreErrorReason
 from specbench_client.stored_runs.run import Run, runs_below
 
 
-def select_run(where: str, *, latest: bool) -> Run:
-    """Return the run at a folder or URI. Raises BadInput if there is none, or several without `latest`."""
+def select_run(where: str, *, latest: bool, ended: bool = False) -> Run:
+    """Return the run at a folder or URI. Raises BadInput if there is none, or several without `latest`.
+
+    `ended`: whether the newest run that has ended is meant, if any has. Newer ones are named on stderr.
+    """
     store = open_store(where)
     if "://" not in where and not Path(where).expanduser().exists():
         raise BadInput(f"{where}: no such file or folder: give one that exists, or s3://BUCKET/PREFIX")
@@ -38,15 +42,21 @@ def select_run(where: str, *, latest: bool) -> Run:
         answered = (
             run
             for _, run in found
-            if not _is_damaged(run) and (run.count_measured() > 0 or run.has_summary() or _is_launched(run))
+            if not _is_damaged(run)
+            and (
+                run.count_measured() > 0
+                or run.has_summary()
+                or (not uid_created_ms(run.plan.uid) and run.store.keys("launches/"))
+            )
         )
-        return next(answered, found[0][1])
+        for run in answered:
+            unfinished = run.unfinished(stored=run.has_current_summary()) if ended else None
+            if unfinished is None:
+                return run
+            echo(f"warning: {shown_path(run.uri)} is passed over: {unfinished[0]}", err=True)
+        return found[0][1]
     lines = [f"  {when or 'time unknown'}  {_state(run)}\n    {shown_path(run.uri)}" for when, run in found]
     raise BadInput("\n".join([f"{where}: contains {len(found)} runs: give one of them, or add --latest:", *lines]))
-
-
-def _is_launched(run: Run) -> bool:
-    return not uid_created_ms(run.plan.uid) and bool(run.store.keys("launches/"))
 
 
 def shown_path(uri: str) -> str:
