@@ -27,10 +27,10 @@ from specbench_client.cli.measure import measure as measure_command
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.s3 import S3Store
-from specbench_client.stored_runs.frames import requests_frame
+from specbench_client.stored_runs.frames import requests_frame, speedups_frame
 from specbench_client.stored_runs.write_results import conclude
 from specbench_testing.local_results import store_results
-from specbench_testing.synthetic_records import SyntheticRun
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.runs
 
@@ -139,6 +139,16 @@ def test_an_unfinished_run_has_its_measured_points_and_is_not_changed(results: P
     assert set(run.requests.arm) == {run.plan.points[0].arm}
     assert "MissingPoints" in set(run.findings.check)
     assert files() == before
+
+
+def test_a_comparison_without_its_baseline_is_neither_valid_nor_invalid(run: specbench.Run) -> None:
+    assert set(run.speedups.valid) == {True}
+    without_baseline = Corruptions(measured=lambda point: (point.arm, point.level.label) != (BASELINE_NAME, "2"))
+    summary = run_of_world(WORLD, without_baseline)
+    found = speedups_frame(summary).set_index("load").valid
+    assert found.groupby("load").agg(set).to_dict() == {"1": {True}, "2": {None}}
+    invalid = [cell.model_copy(update={"valid": False}) for cell in summary.cells]
+    assert set(speedups_frame(summary.model_copy(update={"cells": invalid})).valid) == {False}
 
 
 def test_a_run_in_s3_has_the_same_results(results: Path, run: specbench.Run, s3_store: S3Store) -> None:

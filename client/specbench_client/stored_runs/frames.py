@@ -42,8 +42,16 @@ def cells_frame(summary: RunSummary) -> pd.DataFrame:
 
 
 def speedups_frame(summary: RunSummary) -> pd.DataFrame:
-    """Return the speed-up over the paired baseline of each cell of another arm, with its 95 % interval."""
-    rows = [cell_row(summary, cell) for cell in summary.cells if cell.arm != BASELINE_NAME]
+    """Return the speed-up over the paired baseline of each cell of another arm, with its 95 % interval.
+
+    `valid` is None where no check invalidated the cell, but nothing was compared: an unfinished run may lack the
+    baseline's points.
+    """
+    rows = [
+        cell_row(summary, cell) | ({"valid": None} if cell.valid and cell.why_not_compared(summary.findings) else {})
+        for cell in summary.cells
+        if cell.arm != BASELINE_NAME
+    ]
     return frame_of([{name: row[name] for name in SPEEDUP_COLUMNS} for row in rows], SPEEDUP_COLUMNS)
 
 

@@ -111,7 +111,7 @@ class Run(StoredResult):
         """Speed-up over the paired baseline by arm, workload and load, with its 95 % interval.
 
         `claim` is the conclusion (Faster, Slower, Indistinguishable, …), `valid` is false if a check invalidated the
-        comparison. With fewer than three repeats there are no bounds.
+        comparison, and missing if nothing was compared yet. With fewer than three repeats there are no bounds.
         """
         from specbench_client.stored_runs.frames import speedups_frame  # noqa: PLC0415  pandas takes a second to import
 
