@@ -161,7 +161,6 @@ def test_unreadable_or_unwritable_report_is_explained(copy: Path, capsys: pytest
         (["--set", "spec.workloads[0].dataset.categories=[cooking]"], "BadInput"),
         (["--set", "spec.engine.args=[--no-such-flag]"], "InvalidSpec"),
         (["--set", "spec.engine.command=[/nowhere/engine]"], "BadInput"),
-        (["--until-sure"], "BadInput"),
         (["--retry-invalid", "--new"], "BadInput"),
         (["--retry-invalid"], "NothingToRetry"),
         (["--retry-invalid", "--set", "spec.retries=0"], "BadInput"),
@@ -173,7 +172,6 @@ def test_unreadable_or_unwritable_report_is_explained(copy: Path, capsys: pytest
 def test_bad_input_starts_and_stores_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
 ) -> None:
-    """`--until-sure` is for soak tests."""
     file, out = write_run(tmp_path, simulated_run()), tmp_path / "out"
     assert exit_code(["run", str(file), "--results", str(out), "--output", "json", *arguments]) == Exit.BAD_INPUT
     printed = capsys.readouterr()

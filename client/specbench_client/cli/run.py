@@ -9,8 +9,6 @@ import click
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_api.spec.load import ArmOrder
-from specbench_api.spec.run import SpecBenchRun
 from specbench_client.cli.options import (
     FILE,
     KEEP_TEXT,
@@ -23,7 +21,6 @@ from specbench_client.cli.options import (
     read_spec_file,
 )
 from specbench_client.cli.validate import campaign_warnings, plan_warnings, print_warnings
-from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header
 
 
@@ -36,11 +33,6 @@ from specbench_client.known_secrets import api_key_header
 @RETRIES
 @RETRY_INVALID
 @KEEP_TEXT
-@click.option(
-    "--until-sure",
-    is_flag=True,
-    help="With load.order: Soak: set load.stop: WhenDecayed, which ends an arm once its acceptance length has fallen.",
-)
 def run(
     file: Path,
     settings: tuple[str, ...],
@@ -51,7 +43,6 @@ def run(
     retries: int | None,
     retry_invalid: bool,
     keep_text: bool,
-    until_sure: bool,
 ) -> int:
     """Measure FILE, a SpecBenchRun or a SpecBenchCampaign, on this machine, with engines as local processes.
 
@@ -69,14 +60,12 @@ def run(
     """
     resource = read_spec_file(file, settings)
     base_dir = file.resolve().parent
-    if until_sure and (isinstance(resource, SpecBenchCampaign) or resource.spec.load.order is not ArmOrder.SOAK):
-        raise BadInput("--until-sure ends a soak test: give a SpecBenchRun with load.order: Soak, or leave it out")
     if isinstance(resource, SpecBenchCampaign):
         planned = expand_campaign(resource)
         plans = [each.plan for each in planned.runs]
         print_warnings(campaign_warnings(planned, base_dir)[0])
     else:
-        plan = expand(_with_stop_rule(resource) if until_sure else resource)
+        plan = expand(resource)
         plans = [plan]
         print_warnings(plan_warnings(plan))
     # Imported late, because pandas takes seconds to import and an invalid spec should be reported at once.
@@ -101,8 +90,3 @@ def run(
         if isinstance(resource, SpecBenchCampaign)
         else run_and_print(plan, options.for_spec(resource.spec))
     )
-
-
-def _with_stop_rule(run: SpecBenchRun) -> SpecBenchRun:
-    load = run.spec.load.model_copy(update={"stop": "WhenDecayed"})
-    return run.model_copy(update={"spec": run.spec.model_copy(update={"load": load})})
