@@ -153,6 +153,18 @@ def test_template_that_run_would_reject_is_a_warning(tmp_path: Path, capsys: pyt
     assert "chatTemplate" not in capsys.readouterr().err, "remote tokenizers are not checked"
 
 
+def test_prompts_too_long_for_the_context_with_their_template_are_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer_folder(tmp_path / "tokenizer", "chatml")
+    template = {"appliedBy": "Client", "tokenizer": "tokenizer"}
+    for tokens, code in ((49, Exit.BAD_INPUT), (1000, Exit.OK)):
+        run = simulated_run(engine={"kind": "vllm", "args": [f"--max-model-len={tokens}"]}, drafters=[])
+        run["spec"]["workloads"][0]["chatTemplate"] = template
+        assert exit_code(["validate", str(write_run(tmp_path, run))]) == code
+        assert (f"context of {tokens} tokens" in capsys.readouterr().err) == (code != Exit.OK)
+
+
 def test_missing_library_is_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -221,6 +221,42 @@ def test_broken_prompts_are_rejected_with_the_same_error_by_every_command(
     assert problem in error
 
 
+LONG_ANSWER = json.dumps({"timestamp": 0, "input_length": 9, "output_length": 49, "hash_ids": [1]})
+
+
+@pytest.mark.parametrize(
+    ("text", "dataset", "message"),
+    [
+        ("timestamp\nsoon\n", {}, "trace.csv, line 2: timestamp is 'soon'"),
+        ("timestamp\n1\n1\n", {}, "the trace's 2 timestamps are all the same"),
+        ("timestamp\n1\n2\n", {"source": "mooncake", "uri": "long.jsonl"}, "longer than output.maxTokens 48"),
+        (None, {}, "nothing.csv"),
+        (None, {"source": "jsonl", "uri": "s3://bucket/prompts.jsonl"}, "nothing.csv"),
+    ],
+    ids=["damaged", "cannot be repeated", "answers too long", "missing", "missing beside remote prompts"],
+)
+def test_validate_reports_prompts_and_traces_that_run_rejects(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, dataset: dict[str, str], message: str
+) -> None:
+    (tmp_path / "trace.csv").write_text(text or "")
+    (tmp_path / "long.jsonl").write_text(LONG_ANSWER)
+    trace = {"process": "Trace", "uri": "trace.csv" if text else "nothing.csv"}
+    run = simulated_run(load={"arrival": trace, "slots": 2, "repeats": 1})
+    run["spec"]["workloads"][0]["dataset"] |= dataset
+    file = str(write_run(tmp_path, run))
+    assert exit_code(["validate", file]) == (Exit.BAD_INPUT if text else Exit.OK)
+    assert message in capsys.readouterr().err
+    if "s3://bucket/prompts.jsonl" not in dataset.values():
+        assert exit_code(["run", file, "--results", str(tmp_path / "out")]) == Exit.BAD_INPUT
+        assert message in capsys.readouterr().err
+
+
+def test_a_trace_in_s3_is_not_read_by_validate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load = {"arrival": {"process": "Trace", "uri": "s3://bucket/trace.csv"}, "slots": 2, "repeats": 1}
+    assert exit_code(["validate", str(write_run(tmp_path, simulated_run(load=load)))]) == Exit.OK
+    assert "trace" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("command", "limits"), [("validate", {"inputTokens": {"max": 1000}}), ("plan", {})])
 def test_that_prompts_cannot_be_counted_is_one_warning_for_all_workloads(
     command: str,

@@ -136,7 +136,7 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     prompts = _prompts(plan)
     probed_s, turns = run_until_interrupted(probe_requests_s(plan, prompts, headers)), prompts.turns / len(prompts.rows)
     request_s, least_s = max(map(mean, probed_s)), sum(map(min, probed_s)) * turns
-    size = size_of_repeat(load_arrival_plan(plan, Path.cwd()), request_s * turns)
+    size = size_of_repeat(load_arrival_plan(plan, Path.cwd(), {}), request_s * turns)
     repeats, loads = repeats_of(plan), len(plan.load.levels)
     load_s = repeats * size * (least_s if closed else len(plan.arms))
     unit = "requests for each stream (--requests-per-stream" if closed else "s of arrivals (--duration"

@@ -18,7 +18,6 @@ from specbench_api.campaign.expansion import CampaignPlan, campaign_refusals, ex
 from specbench_api.errors import InvalidSpec, NotAllowed, NotYaml, Problem
 from specbench_api.fence.check import FenceCheck
 from specbench_api.fence.model import Fence
-from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
@@ -28,7 +27,8 @@ from specbench_client.cli.options import OUTPUT, SET, SPEC_PATH, UNUSED_BUCKET, 
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.summary import MIN_WINDOWS
-from specbench_client.drive.prompts import slots_too_small
+from specbench_client.drive.load_planning import load_arrival_plan
+from specbench_client.drive.prompts import WorkloadPrompts, load_workload_prompts, slots_too_small
 from specbench_client.errors import BadInput
 from specbench_client.local.engine_process import missing_prerequisites, refused_variables
 from specbench_client.optional_dependencies import install_hint
@@ -86,21 +86,39 @@ def print_warnings(warnings: list[str], missing: Sequence[str] = ()) -> None:
         )
 
 
-def read_local_prompts(plans: Sequence[Plan], base_dir: Path) -> list[str]:
-    """Read the prompts whose files are on this machine, as `run` does. Raises BadInput for what is wrong in them.
+def read_local_inputs(plans: Sequence[Plan], base_dir: Path) -> list[str]:
+    """Read the prompts and traces that are on this machine, as `run` does. Raises BadInput for what is wrong in them.
 
-    Returns which workloads inputTokens cannot be applied to here, because tiktoken's table is missing.
+    Returns a line for each missing trace, and which workloads inputTokens cannot be applied to here, because tiktoken's
+    table is missing.
     """
-    workloads = {canonical_json(each.to_dict()): each for plan in plans for each in plan.workloads}
-    uncounted: dict[str, list[str]] = {}
-    for workload in workloads.values():
-        if not dataset_uris(workload.dataset) or not is_local(workload.dataset, base_dir):
-            continue
-        try:
-            load_workload(workload, base_dir)
-        except LengthsUnknown as error:
-            uncounted.setdefault(str(error), []).append(repr(workload.name))
-    return [f"workload {', '.join(names)}: {why}" for why, names in uncounted.items()]
+    missing, uncounted = dict[str, None](), dict[str, dict[str, None]]()
+    for plan in plans:
+        prompts = dict[str, WorkloadPrompts]()
+        for workload in plan.workloads:
+            if not dataset_uris(workload.dataset) or not is_local(workload.dataset, base_dir):
+                continue
+            try:
+                prompts |= _local_prompts(plan, workload, base_dir)
+            except LengthsUnknown as error:
+                uncounted.setdefault(str(error), {})[repr(workload.name)] = None
+        trace = (plan.load.arrival and plan.load.arrival.uri) or ""
+        if (base_dir / Path(trace).expanduser()).exists():
+            load_arrival_plan(plan, base_dir, prompts)
+        elif not trace.startswith(REMOTE_SCHEMES):
+            missing[f"spec.load.arrival.uri: {trace} does not exist: relative paths start at the spec's folder"] = None
+    return [*missing, *(f"workload {', '.join(names)}: {why}" for why, names in uncounted.items())]
+
+
+def _local_prompts(plan: Plan, workload: Workload, base_dir: Path) -> dict[str, WorkloadPrompts]:
+    """Return the prompts as they are sent, or as they are in the file if their template cannot be loaded here."""
+    try:
+        is_known = workload.client_template is None or local_template(plan, workload, base_dir) is not None
+    except BadInput:  # `missing_files` reports it
+        is_known = False
+    if is_known:
+        return load_workload_prompts(plan, [workload.name], base_dir)
+    return {workload.name: WorkloadPrompts(load_workload(workload, base_dir))}
 
 
 def local_template(plan: Plan, workload: Workload, base_dir: Path) -> AppliedTemplate | None:
@@ -213,7 +231,7 @@ def _validated(file: Path, settings: tuple[str, ...], fence: FenceCheck | None, 
         _reject(fence.problems_of(resource.spec, resource.metadata.namespace) if fence else [])
         warnings, missing = plan_warnings(plans[0]), missing_files(plans[0], base_dir)
     reject_prompts_missing_everywhere(plans, base_dir)
-    missing += read_local_prompts(plans, base_dir)
+    missing += read_local_inputs(plans, base_dir)
     spec = resource.spec.template.spec if isinstance(resource, SpecBenchCampaign) else resource.spec
     if spec.results.s3.bucket == UNUSED_BUCKET:
         warnings.append("spec.results.s3: is not set, and a cluster needs it; `specbench run` does not")

@@ -38,7 +38,7 @@ from specbench_client.drive.load_planning import LoadPlanner, load_arrival_plan
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.point import PointMeasurement
 from specbench_client.drive.progress import PROGRESS, ProgressTracker
-from specbench_client.drive.prompts import WorkloadPrompts, load_workload_prompts, reject_too_long_prompts
+from specbench_client.drive.prompts import WorkloadPrompts, load_workload_prompts
 from specbench_client.drive.resume import claim_store, reject_changed_inputs
 from specbench_client.errors import NotDurable
 from specbench_client.load.machine_limits import usable_cores
@@ -169,8 +169,7 @@ class _GroupDriver:
         names = dict.fromkeys(point.workload for point in self.group.points)
         options = self.options
         prompts = load_workload_prompts(self.plan, names, options.base_dir)
-        reject_too_long_prompts(self.plan, prompts)
-        arrivals = load_arrival_plan(self.plan, options.base_dir)
+        arrivals = load_arrival_plan(self.plan, options.base_dir, prompts)
         loads = LoadPlanner(self.plan, arrivals, usable_cores(), options.client.workers)
         size = loads.pool_size(self.group.points, {name: len(one.prompts.rows) for name, one in prompts.items()})
         return _GroupInputs(prompts, loads, size)

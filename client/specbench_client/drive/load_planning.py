@@ -11,6 +11,7 @@ from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.load import Arrival, Level, Load
 from specbench_client.documents.record import Record
+from specbench_client.drive.prompts import WorkloadPrompts
 from specbench_client.errors import EngineFailed
 from specbench_client.load.arrivals import (
     FillerArrivals,
@@ -73,12 +74,17 @@ class ArrivalPlan:
         return filler_arrivals(self.load.arrival or Arrival(), point.level.rate, point.repeat, times)
 
 
-def load_arrival_plan(plan: Plan, base_dir: Path) -> ArrivalPlan:
-    """Read the trace, if there is one. Raises BadInput."""
-    arrival = plan.load.arrival
-    if arrival is None or arrival.uri is None:
-        return ArrivalPlan(plan.load, None)
-    return ArrivalPlan(plan.load, load_trace(arrival.uri, base_dir))
+def load_arrival_plan(plan: Plan, base_dir: Path, prompts: Mapping[str, WorkloadPrompts]) -> ArrivalPlan:
+    """Read the trace, if there is one.
+
+    Raises BadInput, also if there are no arrivals for a point of the workloads that these prompts are of.
+    """
+    uri = plan.load.arrival.uri if plan.load.arrival else None
+    arrivals = ArrivalPlan(plan.load, None if uri is None else load_trace(uri, base_dir))
+    for point in plan.points:
+        if point.workload in prompts:
+            arrivals.times(point, len(prompts[point.workload].prompts.rows))
+    return arrivals
 
 
 _CONNECTION_ERRORS = (ErrorClass.REFUSED, ErrorClass.RESET)

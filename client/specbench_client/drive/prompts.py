@@ -43,8 +43,13 @@ class WorkloadPrompts:
 
 
 def load_workload_prompts(plan: Plan, names: Iterable[str], base_dir: Path) -> dict[str, WorkloadPrompts]:
-    """Read the prompts of these workloads, and apply the chat template if the client does. Blocks. Raises BadInput."""
-    return {name: _load_one(plan, plan.workload(name), base_dir) for name in names}
+    """Read the prompts of these workloads, and apply the chat template if the client does. Blocks.
+
+    Raises BadInput, also if they are too long for an arm.
+    """
+    loaded = {name: _load_one(plan, plan.workload(name), base_dir) for name in names}
+    reject_too_long_prompts(plan, loaded)
+    return loaded
 
 
 def _load_one(plan: Plan, workload: Workload, base_dir: Path) -> WorkloadPrompts:

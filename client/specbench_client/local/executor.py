@@ -14,10 +14,9 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
-from specbench_api.launch.launcher import LAUNCHES_MAX, LaunchSpec
-from specbench_api.launch.registry import LAUNCHERS
+from specbench_api.launch.launcher import LAUNCHES_MAX
 from specbench_api.outcome.provenance import ENDPOINT_WHEREABOUTS
-from specbench_api.plan.expansion import launch_order, planned_launches
+from specbench_api.plan.expansion import planned_launches
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.analysis.summary.trends import has_decayed
@@ -25,12 +24,11 @@ from specbench_client.drive.group import drive_group
 from specbench_client.drive.load_planning import load_arrival_plan
 from specbench_client.drive.options import ClientOptions, DriveOptions
 from specbench_client.drive.progress import Progress
-from specbench_client.drive.prompts import load_workload_prompts, reject_too_long_prompts
+from specbench_client.drive.prompts import load_workload_prompts
 from specbench_client.drive.resume import reject_changed_prompts
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.engine_process import (
     EngineProcess,
-    local_command,
     missing_prerequisites,
     refused_variables,
 )
@@ -116,8 +114,16 @@ def validate_inputs(run: Run, base_dir: Path) -> None:
     """
     if run.is_finished:
         _reject_changed_prompts(run, base_dir)
-    else:
-        _validate_unfinished(run.plan, base_dir)
+        return
+    plan = run.plan
+    reject_missing_prompts(plan, base_dir)
+    prompts = load_workload_prompts(plan, [workload.name for workload in plan.workloads], base_dir)
+    load_arrival_plan(plan, base_dir, prompts)
+    launches = planned_launches(plan).values()
+    missing = [line for launch in launches for line in missing_prerequisites(launch, base_dir)]
+    missing += refused_variables(plan.engine.kind)
+    if missing:
+        raise BadInput("\n".join(dict.fromkeys(missing)))
 
 
 def _reject_changed_prompts(run: Run, base_dir: Path) -> None:
@@ -128,26 +134,6 @@ def _reject_changed_prompts(run: Run, base_dir: Path) -> None:
         except BadInput:
             continue
         reject_changed_prompts(run.plan, run.manifests, workload.name, prompts)
-
-
-def _validate_unfinished(plan: Plan, base_dir: Path) -> None:
-    reject_missing_prompts(plan, base_dir)
-    prompts = load_workload_prompts(plan, [workload.name for workload in plan.workloads], base_dir)
-    reject_too_long_prompts(plan, prompts)
-    arrivals = load_arrival_plan(plan, base_dir)
-    for point in plan.points:
-        arrivals.times(point, len(prompts[point.workload].prompts.rows))
-    launches = planned_launches(plan).values()
-    for launch in launches:
-        local_command(launch, port=0)
-    missing = [line for launch in launches for line in missing_prerequisites(launch, base_dir)]
-    missing += refused_variables(plan.engine.kind)
-    if missing:
-        raise BadInput("\n".join(dict.fromkeys(missing)))
-
-
-def _launch_of(plan: Plan, arm: str) -> LaunchSpec:
-    return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(arm)))
 
 
 async def _launch_with_retries(run: Run, group: EngineGroup, local_options: LocalOptions) -> EngineFailed | None:
@@ -179,7 +165,7 @@ async def _launch_and_drive(run: Run, group: EngineGroup, local_options: LocalOp
         return
     started = options.clock.wall_text()
     log = local_options.work_dir / "logs" / f"{group.index:03d}-{group.arm}-{attempt}.log"
-    async with EngineProcess(_launch_of(plan, group.arm), local_options.base_dir, log) as engine:
+    async with EngineProcess(planned_launches(plan)[group.arm], local_options.base_dir, log) as engine:
         await engine.wait_ready(local_options.startup_deadline_s)
         place = await asyncio.to_thread(observe_machine, engine.command, started)
         try:
