@@ -28,7 +28,7 @@ from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.estimates.point_rows import RoundsLeftOut, why_no_rounds_are_added
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import summarise_run
-from specbench_client.analysis.summary.stop_rule import ends_a_round
+from specbench_client.analysis.summary.stop_rule import ended_repeats, may_be_decided
 from specbench_client.analysis.summary.trends import with_divided_rounds
 from specbench_client.cli.measure import OWN_PROMPTS
 from specbench_client.cli.measure_choices import warn_of_repeated_prompts, warn_of_swapped_servers
@@ -49,7 +49,7 @@ from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
 from specbench_client.stored_runs import write_results
 from specbench_client.stored_runs.run import Run
-from specbench_client.stored_runs.write_results import conclude, is_decided
+from specbench_client.stored_runs.write_results import conclude, report_speedups_so_far
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.corrupted_records import combine
@@ -260,10 +260,10 @@ def test_the_last_repeat_must_be_complete_on_every_arm() -> None:
     plan = CLEAR.plan.model_copy(update={"stop": "WhenDecided"})
     first = {point.hash for point in plan.points if point.repeat < 6}
     begun = next(point.hash for point in plan.points if point.repeat == 6)
-    assert ends_a_round(plan, first)
-    assert not ends_a_round(plan, first | {begun})
-    assert not ends_a_round(plan, first - {next(iter(first))})
-    assert not ends_a_round(CLEAR.plan, first)
+    assert may_be_decided(plan, ended_repeats(plan, first))
+    assert not may_be_decided(plan, ended_repeats(plan, first | {begun}))
+    assert not may_be_decided(plan, ended_repeats(plan, first - {next(iter(first))}))
+    assert not may_be_decided(CLEAR.plan, ended_repeats(CLEAR.plan, first))
 
 
 @pytest.mark.runs
@@ -384,7 +384,7 @@ def test_an_undecided_comparison_reports_its_speedups_so_far(
     tmp_path: Path, stop: str | None, repeats: int, begun: int, lines_expected: int
 ) -> None:
     lines: list[str] = []
-    assert not is_decided(undecided(tmp_path, stop, repeats, begun), lines.append)
+    assert not report_speedups_so_far(undecided(tmp_path, stop, repeats, begun), lines.append)
     assert len(lines) == lines_expected
     for line in lines:
         speedups = r"eagle3 \d\.\d\dx \[\d\.\d\d, \d\.\d\d\] at concurrency \d+, excludes a gain above \d+%$"
@@ -402,7 +402,7 @@ def test_many_records_are_evaluated_between_repeats_only_to_decide(
     rows = sum(file.rows or 0 for manifest in run.manifests.values() for file in manifest.files)
     for most, expected in ((rows - 1, lines_expected), (rows, lines_expected + 1)):
         monkeypatch.setattr(write_results, "ROWS_OF_ESTIMATE_MAX", most)
-        assert not is_decided(run, lines.append)
+        assert not report_speedups_so_far(run, lines.append)
         assert len(lines) == expected
 
 
@@ -415,7 +415,7 @@ def test_damaged_records_end_a_run_between_repeats_only_if_it_is_to_be_decided(t
         for file in folder.rglob("*.parquet"):
             file.write_bytes(b"garbage")
         with pytest.raises(NotDurable) if repeats == 6 else nullcontext():
-            assert not is_decided(run, lines.append)
+            assert not report_speedups_so_far(run, lines.append)
     assert len(lines) == 2
 
 

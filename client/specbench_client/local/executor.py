@@ -34,7 +34,7 @@ from specbench_client.local.engine_process import (
 )
 from specbench_client.local.host_facts import observe_machine
 from specbench_client.stored_runs.run import Run
-from specbench_client.stored_runs.write_results import is_decided, with_retries
+from specbench_client.stored_runs.write_results import report_speedups_so_far, with_retries
 from specbench_client.workload.locations import reject_missing_prompts
 from specbench_client.workload.prompts import load_workload
 
@@ -79,7 +79,7 @@ async def _measure_missing(run: Run, local_options: LocalOptions) -> dict[str, E
     failures: dict[str, EngineFailed] = {}
     warm: set[str] = set()
     stops = run.plan.stop == "WhenDecided"
-    decided = partial(asyncio.to_thread, is_decided, run, local_options.on_estimate)
+    decided = partial(asyncio.to_thread, report_speedups_so_far, run, local_options.on_estimate)
     # It may have been interrupted between its last repeat and the decision.
     if stops and run.manifests and await decided():
         return failures

@@ -28,7 +28,7 @@ from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.point_rows import cells_to_repeat, why_no_rounds_are_added
 from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
-from specbench_client.analysis.summary.stop_rule import decided_after, ended_repeats, ends_a_round
+from specbench_client.analysis.summary.stop_rule import decided_after, ended_repeats, may_be_decided
 from specbench_client.analysis.summary.trends import with_divided_rounds
 from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.manifest import Manifest, PointProvenance
@@ -87,17 +87,17 @@ def summarize_stored(run: Run, slo: Slo | None) -> RunSummary:
     return _build_report(run, SystemClock(), slo, failures=_stored_failures(run)).summary
 
 
-def is_decided(run: Run, report: Callable[[str], None]) -> bool:
-    """Return whether a run with a stop rule may end after the points that are stored now. Blocks. Raises NotDurable.
+def report_speedups_so_far(run: Run, report: Callable[[str], None]) -> bool:
+    """Report the speed-ups so far, from three complete repeats on; return True instead if the run may end by now.
 
-    `report`: gets a line with the speed-ups so far if there are enough complete repeats for intervals, and it goes on.
+    Only a run with a stop rule may. `report`: gets the line. Blocks. Raises NotDurable.
     """
     run = run.reopened()
     complete = ended_repeats(run.plan, run.manifests)
     if complete < MIN_REPEATS_TO_COMPARE or not run.plan.has_baseline:
         return False
     rows = sum(file.rows or 0 for manifest in run.manifests.values() for file in manifest.files)
-    may_end = ends_a_round(run.plan, run.manifests)
+    may_end = may_be_decided(run.plan, complete)
     if not may_end and rows > ROWS_OF_ESTIMATE_MAX:
         return False
     try:
@@ -224,7 +224,15 @@ def _provenance_json(run: Run, summary: RunSummary) -> str:
             name: {"reason": found} if isinstance(found, str) else found.to_dict()
             for name, found in sorted(run.launch_records.items())
         },
-        "points": {manifest.hash: _point_entry(manifest) for manifest in manifests},
+        "points": {
+            each.hash: {
+                "attempt": each.attempt,
+                "launch": each.observed.launch,
+                "started": each.started_wall,
+                "ended": each.ended_wall,
+            }
+            for each in manifests
+        },
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
@@ -245,13 +253,4 @@ def _distinct_observed(seen: Sequence[PointProvenance]) -> dict[str, list[str]]:
         "datasetFingerprints": sorted({one.dataset_fingerprint for one in seen}),
         "chatTemplates": sorted({one.chat_template_sha256 for one in seen if one.chat_template_sha256}),
         "tokenizers": sorted({one.tokenizer_sha256 for one in seen if one.tokenizer_sha256}),
-    }
-
-
-def _point_entry(manifest: Manifest) -> dict[str, str]:
-    return {
-        "attempt": manifest.attempt,
-        "launch": manifest.observed.launch,
-        "started": manifest.started_wall,
-        "ended": manifest.ended_wall,
     }

@@ -18,29 +18,24 @@ def decided_after(plan: Plan, measured: Container[str], judged: Sequence[Evaluat
     matter (`WORTH`). An invalid cell keeps the run going only while the rounds with invalid points may still become few
     enough to leave them out (`RoundsLeftOut`).
     """
-    if not ends_a_round(plan, measured):
+    complete = ended_repeats(plan, measured)
+    if not may_be_decided(plan, complete):
         return None
-    complete = _complete_repeats(plan, measured)
     compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
     return complete if compared and all(map(_is_decided, compared)) else None
 
 
-def ends_a_round(plan: Plan, measured: Container[str]) -> bool:
-    """Return whether a run with a stop rule may be decided after these points: the last repeat is complete and even."""
-    complete = ended_repeats(plan, measured)
+def may_be_decided(plan: Plan, complete: int) -> bool:
+    """Return whether a run with a stop rule may be decided after this number of complete repeats."""
     return plan.stop == "WhenDecided" and complete >= REPEATS_TO_DECIDE and complete % REPEATS_OF_ROUND == 0
 
 
 def ended_repeats(plan: Plan, measured: Container[str]) -> int:
     """Return how many repeats are complete; 0 if a further one has begun."""
-    complete = _complete_repeats(plan, measured)
+    unfinished = {point.repeat for point in plan.points if point.hash not in measured}
+    complete = min(unfinished, default=plan.load.repeats)
     begun = any(point.repeat >= complete and point.hash in measured for point in plan.points)
     return 0 if begun else complete
-
-
-def _complete_repeats(plan: Plan, measured: Container[str]) -> int:
-    unfinished = {point.repeat for point in plan.points if point.hash not in measured}
-    return min(unfinished, default=plan.load.repeats)
 
 
 def _is_decided(judged: EvaluatedCell) -> bool:
