@@ -204,6 +204,14 @@ HEADLINES: dict[str, tuple[Sequence[EvaluatedCell], str]] = {
             " ngram is unknown at 1 (invalid): measure again."
         ),
     ),
+    "a gap of loads": (
+        [
+            evaluated_cell("ngram", 1, 1.5),
+            evaluated_cell("ngram", 2, 1.0, 0.03, p=0.7),
+            evaluated_cell("ngram", 4, 1.4),
+        ],
+        "Use ngram at 2 of 3 loads: 1.50x [1.40, 1.60] at 1, 1.40x [1.30, 1.50] at 4.",
+    ),
     "the baseline alone": ([evaluated_cell("none", 1, None)], "Only the baseline was measured."),
     "the best arm at each load": (
         [
@@ -368,6 +376,19 @@ def test_a_drafter_is_said_not_to_pay_only_if_that_is_shown_at_every_load() -> N
     first, second = choice_at(load="1").model_copy(update=shown), choice_at(load="8")
     for last, words in ((second.model_copy(update=shown), "No drafter pays: "), (second, "No drafter is shown to be ")):
         assert headline_of(HeadlineFacts(PLAN, cells, (), True, False, choices=(first, last))).startswith(words)
+
+
+@pytest.mark.runs
+def test_without_a_baseline_the_fastest_cell_that_is_valid_is_named() -> None:
+    plan = SyntheticRun(edits={"spec.baseline": "Skip"}).plan
+    cells = [evaluated_cell("ngram", 1, None), evaluated_cell("ngram", 2, None, valid=False)]
+    judged = [
+        replace(each, cell=each.cell.model_copy(update={"figures": {"output_tps": figure(value)}}))
+        for each, value in zip(cells, (100.0, 900.0), strict=True)
+    ]
+    found = [headline_of(HeadlineFacts(plan, some, (), True, False)) for some in (judged, judged[1:])]
+    assert [text.startswith("ngram: 100.0 tokens/s at concurrency 1") for text in found] == [True, False]
+    assert found[1] == "No speed-up can be stated without a baseline."
 
 
 LOADS = (1, 2, 4, 8, 16, 32)
