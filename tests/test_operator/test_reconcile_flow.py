@@ -10,9 +10,11 @@ import pytest
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.names import plan_name
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
+from specbench_api.spec.status import RunStatus
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.recommendation import Objective, Recommendation
 from specbench_operator.run.gpu_seconds import GPU_SECONDS_PERIOD_S
+from specbench_operator.state.conditions import suspension_event
 from specbench_operator.state.objects import ChildKey, ContainerTerminated
 from specbench_operator.state.run import WARNING
 from specbench_testing.cluster_world import AWAY, ClusterWorld, finished, launched
@@ -229,6 +231,12 @@ def test_suspending_releases_the_gpus_and_resuming_continues(world: ClusterWorld
     reasons = {event.reason for event in world.events}
     assert {"Suspended", "Resumed"} <= reasons
     assert "EngineLost" not in reasons, "a suspension is not a loss"
+
+
+def test_an_event_of_a_suspension_is_the_same_when_it_is_tried_again() -> None:
+    suspended = RunStatus(phase=Phase.SUSPENDED, progress="0/2")
+    tried = [RunStatus(phase=Phase.RUNNING, progress=progress) for progress in ("0/2", "0/2 none at 1")]
+    assert len({next(suspension_event(suspended, after)) for after in tried}) == 1
 
 
 def test_remaining_pods_of_a_suspended_launch_do_not_affect_the_next(serving: ClusterWorld) -> None:

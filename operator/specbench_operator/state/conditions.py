@@ -185,7 +185,9 @@ def flip_event(
 def suspension_event(before: Status, after: Status) -> Iterator[KubernetesEvent]:
     """Yield the event that a run or a campaign was suspended or resumed."""
     if before.phase != after.phase and "Suspended" in (before.phase, after.phase):
-        yield KubernetesEvent(NORMAL, "Suspended" if after.phase == "Suspended" else "Resumed", after.progress)
+        # Without the point in progress, which is another one when an operator that was killed here tries again.
+        counts = after.progress.partition(" ")[0]
+        yield KubernetesEvent(NORMAL, "Suspended" if after.phase == "Suspended" else "Resumed", counts)
 
 
 def reason_of(status: Status, kind: StrEnum) -> str:
