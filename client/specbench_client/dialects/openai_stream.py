@@ -158,7 +158,7 @@ def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
     for start in range(0, len(chunks), CHUNKS_PER_SLICE):
         deltas += [_parse_delta(*event) for event in chunks[start : start + CHUNKS_PER_SLICE]]
         yield
-    _remove_repeat(deltas)
+    _remove_summary(deltas)
     stream = ChatStream(tuple(deltas), *_usage_in(deltas))
     missing = []
     if stream.finish_reason is None and not any(chunk.data.strip() == DONE for chunk in chunks):
@@ -179,32 +179,19 @@ def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
     return stream
 
 
-def _remove_repeat(deltas: list[StreamDelta]) -> None:
-    """Remove the text of the last chunk with any if it is that of all earlier ones again, as MiniMax ends its streams.
+def _remove_summary(deltas: list[StreamDelta]) -> None:
+    """Remove the text of a message at the end of deltas, which had it already: MiniMax ends its streams with one.
 
-    One earlier chunk is enough if the last one has a message: without, an answer may be `5` and `5`.
+    Servers that send messages only send pieces in them.
     """
-    with_text = [at for at, delta in enumerate(deltas) if delta.text or delta.reasoning]
-    if len(with_text) < 2:
+    at = next((at for at in reversed(range(len(deltas))) if deltas[at].text or deltas[at].reasoning), None)
+    if at is None or deltas[at].document["choices"][0].get("delta"):
         return
-    at = with_text[-1]
-    earlier, last, so_far = deltas[:at], deltas[at], deltas[with_text[-2]].tokens_so_far
-    if so_far is not None and (last.tokens_so_far or 0) > so_far:
-        return  # A running usage counts its tokens.
-    least = 1 if last.document["choices"][0].get("message") else 2
-    said_again = _is_repeat(last.text, [delta.text for delta in earlier], least)
-    thought_again = _is_repeat(last.reasoning, [delta.reasoning for delta in earlier], least)
-    deltas[at] = last._replace(
-        text="" if said_again else last.text,
-        reasoning="" if thought_again else last.reasoning,
-        calls=None if thought_again else last.calls,
-    )
-
-
-def _is_repeat(text: str, earlier: Sequence[str], least: int) -> bool:
-    """Return whether a text is that of at least so many earlier ones together, apart from blanks around it."""
-    texts = [*filter(None, earlier)]
-    return bool(text.strip()) and len(texts) >= least and "".join(texts).strip() == text.strip()
+    parts = [each for each in deltas[:at] if (each.text or each.reasoning) and each.document["choices"][0].get("delta")]
+    if any(part.text for part in parts):
+        deltas[at] = deltas[at]._replace(text="")
+    if any(part.reasoning for part in parts):
+        deltas[at] = deltas[at]._replace(reasoning="", calls=None)
 
 
 def _usage_in(deltas: Sequence[StreamDelta]) -> tuple[dict[str, Any], dict[str, Any]]:
