@@ -226,6 +226,13 @@ def test_points_of_an_arm_that_failed_are_not_left(capsys: pytest.CaptureFixture
     assert "by the first repeat" not in capsys.readouterr().err
 
 
+def test_a_continued_first_repeat_has_no_forecast(capsys: pytest.CaptureFixture[str]) -> None:
+    live = LiveProgress(SERVERS, [SERVERS.groups[0].points[0].hash])
+    end_points(live, 0, {1: 140})
+    end_points(live, 1, {0: 160, 1: 280})
+    assert "by the first repeat" not in capsys.readouterr().err
+
+
 def test_stored_points_count_wherever_they_are_in_the_plan() -> None:
     stored = [point.hash for point in TWO_LOADS.groups[3].points] + [TWO_LOADS.groups[1].points[0].hash]
     live = LiveProgress(TWO_LOADS, stored)

@@ -95,9 +95,13 @@ def test_the_latest_run_to_conclude_from_is_the_newest_that_has_ended(
     assert chosen == [LATER, EARLIER]
     assert LATER in capsys.readouterr().err
     assert exit_code(["decide", out, "--latest"]) != Exit.BAD_INPUT
-    store_results(WORLD, tmp_path / "two", EARLIER, points=1)
-    store_results(WORLD, tmp_path / "two", LATER, points=2)
-    assert select_run(str(tmp_path / "two"), latest=True, ended=True).plan.uid == LATER, "none of them has ended"
+    for points, chosen_uid in ((0, EARLIER), (2, LATER)):
+        two = tmp_path / f"{points} points of the later one"
+        store_results(WORLD, two, EARLIER, points=1)
+        store_results(WORLD, two, LATER, points=points)
+        capsys.readouterr()
+        assert select_run(str(two), latest=True, ended=True).plan.uid == chosen_uid, "none of them has ended"
+        assert not capsys.readouterr().err
 
 
 def test_recomputing_reports_that_findings_of_points_are_unchanged(

@@ -708,6 +708,14 @@ async def test_unread_counters_have_the_reason(page: bytes, tokens: int | None, 
         assert await replace(engine, dialect=Dialect()).counters() is None, "its API has no counters"
 
 
+async def test_a_slash_at_the_end_of_a_route_may_be_why_a_completion_fails() -> None:
+    plan = expand(run_of({"spec.engine": {"kind": "vllm"}, "spec.drafters": MISSING}))
+    async with ControlClient(url := "http://h:1/v1/chat/completions/") as control:
+        engine = EngineConnection(plan, plan.arms[0], url, "m", DIALECTS[EngineKind.VLLM], control, EngineIdentity())
+        assert "slash" in address_hint(engine, ["m"])
+        assert not address_hint(replace(engine, endpoint=url.rstrip("/")), ["m"])
+
+
 @pytest.mark.parametrize(
     ("before", "starts", "found", "readings"),
     [

@@ -34,7 +34,7 @@ from specbench_client.cli.measure import OWN_PROMPTS
 from specbench_client.cli.measure_choices import warn_of_repeated_prompts, warn_of_swapped_servers
 from specbench_client.cli.run_execution import RunOptions, execute_run
 from specbench_client.cli.run_selection import select_run
-from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.figure import Figure, FigureInterval, Verdict
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import Cell, ClientHealth, CounterDeltas, PointSummary, RunSummary
 from specbench_client.drive.load_planning import ArrivalPlan
@@ -387,8 +387,18 @@ def test_an_undecided_comparison_reports_its_speedups_so_far(
     assert not report_speedups_so_far(undecided(tmp_path, stop, repeats, begun), lines.append)
     assert len(lines) == lines_expected
     for line in lines:
-        speedups = r"eagle3 \d\.\d\dx \[\d\.\d\d, \d\.\d\d\] at concurrency \d+, excludes a gain above \d+%$"
+        speedups = r"eagle3 \d\.\d\dx \[\d\.\d\d, \d\.\d\d\] at concurrency \d+(, excludes a gain above \d+%)?$"
         assert re.search(rf"after {repeats} repeats: {speedups}", line)
+
+
+@pytest.mark.parametrize(
+    ("high", "excluded"),
+    [(0.9, ""), (1.0, ""), (1.29, "excludes a gain above 29%"), (2.0, "excludes a gain above 100%"), (2.1, "")],
+)
+def test_an_interval_excludes_gains_that_somebody_may_expect(high: float, excluded: str) -> None:
+    interval = FigureInterval(low=0.5, high=high, method="t")
+    figure = Figure(value=0.8, unit="ratio", definition="", n=3, interval=interval, source="client")
+    assert figure.excluded == excluded
 
 
 @pytest.mark.runs

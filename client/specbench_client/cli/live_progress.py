@@ -151,16 +151,17 @@ class LiveProgress:
         self._bars.update(self._whole, completed=len(self._done), note=self._times(progress.group))
 
     def _show_forecast(self) -> None:
-        """Print how long all repeats take at each load, after the first one."""
-        repeats = repeats_of(self._plan)
+        """Print how long all repeats take at each load, after the first one; a part of it tells too little."""
+        repeats, timed = repeats_of(self._plan), sum(map(len, self._took_s.values()))
         counted = [point for point in self._plan.points if point.repeat < repeats]
         load_s = {
             level.words: self._duration_s([point for point in counted if point.level == level]) or 0.0
             for level in self._plan.load.levels
         }
-        if repeats > 1 and not self._plan.soaks and all(load_s.values()):
+        is_whole = timed >= sum(point.repeat == 0 for point in self._plan.points)
+        if repeats > 1 and is_whole and not self._plan.soaks and all(load_s.values()):
             self.show_line(
-                f"by the first repeat, all {repeats} take about "
+                f"by the first repeat, {'all' if self._plan.stop is None else 'the first'} {repeats} take about "
                 + list_names([f"{timedelta(seconds=round(took_s))} at {load}" for load, took_s in load_s.items()])
                 + (", without warm-up" if self._plan.engine.is_external else "")
                 + shorter_ways(self._plan, load_s)

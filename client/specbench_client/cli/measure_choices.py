@@ -134,6 +134,7 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     plan = wanted.plan
     closed = plan.load.concurrency is not None
     prompts = _prompts(plan)
+    echo("timing requests to each server, one at a time", err=True)
     probed_s, turns = run_until_interrupted(probe_requests_s(plan, prompts, headers)), prompts.turns / len(prompts.rows)
     request_s, least_s = max(map(mean, probed_s)), sum(map(min, probed_s)) * turns
     size = size_of_repeat(load_arrival_plan(plan, Path.cwd(), {}), request_s * turns)

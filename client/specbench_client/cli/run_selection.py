@@ -49,12 +49,15 @@ def select_run(where: str, *, latest: bool, ended: bool = False) -> Run:
                 or (not uid_created_ms(run.plan.uid) and run.store.keys("launches/"))
             )
         )
+        passed = list[tuple[Run, str]]()
         for run in answered:
             unfinished = run.unfinished(stored=run.has_current_summary()) if ended else None
             if unfinished is None:
+                for newer, why in passed:
+                    echo(f"warning: {shown_path(newer.uri)} is passed over: {why}", err=True)
                 return run
-            echo(f"warning: {shown_path(run.uri)} is passed over: {unfinished[0]}", err=True)
-        return found[0][1]
+            passed.append((run, unfinished[0]))
+        return passed[0][0] if passed else found[0][1]
     lines = [f"  {when or 'time unknown'}  {_state(run)}\n    {shown_path(run.uri)}" for when, run in found]
     raise BadInput("\n".join([f"{where}: contains {len(found)} runs: give one of them, or add --latest:", *lines]))
 

@@ -152,6 +152,6 @@ class Figure(ApiModel):
 
     @property
     def excluded(self) -> str:
-        """What the interval of a ratio excludes: `excludes a gain above 29%`; empty if there is none, or no gain."""
+        """What the interval of a ratio excludes: `excludes a gain above 29%`; empty if no gain up to 100 %."""
         most = 100 * (self.interval.high - 1) if self.interval else 0.0
-        return f"excludes a gain above {most:.0f}%" if most > 0 else ""
+        return f"excludes a gain above {most:.0f}%" if 0 < most <= 100 else ""

@@ -362,7 +362,11 @@ async def check_first_completion(
 
 
 def address_hint(engine: EngineConnection, served: Sequence[str]) -> str:
-    """Return the remedy for a server that serves other models, or lists none; empty if it serves the requested one."""
+    """Return the remedy for an address with a slash, or a server that does not list the model; empty if none is due."""
+    if engine.endpoint.endswith(f"{CHAT_ROUTE}/"):
+        return (
+            ": the slash at the end of the address belongs to the route: leave it out if the server has no such route"
+        )
     if not engine.plan.engine.is_external or engine.model in served:
         return ""
     if served:

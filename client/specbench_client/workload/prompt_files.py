@@ -143,11 +143,14 @@ _NOT_A_VALUE = ("nan", "none", "null", "<na>")
 _CONTENT = ("prompt", *_LISTS)
 _JSON_BEGINS = re.compile(rb'\{\s*"|\[\s*["\[{]')
 """What a text file with JSON begins with, unlike a prompt that begins with [INST] or {{name}}."""
-# The header of a table with prompts, which no line of text is.
+_CELL = rb' *+"?\w*+"? *+'
+_NAMED = rb' *+"?(?:prompt|question|instruction)"? *+'
 _HEADER = re.compile(
-    rb'(?: *+"?\w++"? *+[,;\t|])* *+"?(?:prompt|question|instruction)"? *+(?:[,;\t|] *+"?\w*+"? *+)*+[\r\n]',
+    rb"(?:(?:%(cell)s[,;\t|])+%(named)s(?:[,;\t|]%(cell)s)*+|%(named)s(?:[,;\t|]%(cell)s)++)[\r\n]"
+    % {b"cell": _CELL, b"named": _NAMED},
     re.IGNORECASE,
 )
+"""The header of a table with prompts; a column alone may be a prompt of one word."""
 _ROW_EXAMPLE = '{"id": "q1", "category": "qa", "prompt": "…"}'
 
 
