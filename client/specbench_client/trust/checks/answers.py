@@ -443,7 +443,8 @@ MOSTLY_FLAWED_SHARE = 0.5
     remedy=(
         "Empty: send such a prompt by hand, and look for errors in the server's log. Unfinished: raise"
         " output.maxTokens. NoToolCall: start the engine with its tool parser. InvalidJson or SchemaMismatch: check"
-        " the schema, and that the engine supports structured output."
+        " the schema, and that the engine supports structured output. Loop: leave ignoreEos off, and use the model's"
+        " chat template."
     ),
 )
 def answers_flawed(evidence: CellEvidence) -> CheckResults:
