@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -13,11 +13,12 @@ from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.load.phases import NS_PER_MS
+from specbench_client.metrics.metric_types import RatioMetric
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import window_throughput
 from specbench_client.metrics.tidy_frame import known_sum, numbers, steady_rows
-from specbench_client.metrics.time_per_token import STREAM_TPS, decode_ns, timed_steps
+from specbench_client.metrics.time_per_token import STREAM_TPS, TPOT_MS_POOLED, decode_ns, timed_steps
 from specbench_client.numpy_columns import Values
 from specbench_client.trust.check_type import CheckResult, CheckResults, check, name_some
 from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence, Spans
@@ -187,17 +188,18 @@ def too_few_repeats(evidence: RunEvidence) -> CheckResults:
 
 SPREADS = 2.0
 UNLIKE = 1.5
-CHANCE = 4.0
-REQUESTS_MIN = 4
-"""Steady requests of a repeat from which on it is compared with others: as many as a stream has at least."""
+CHANCE = 5.0
+REQUESTS_MIN = 8
+"""Steady requests of a repeat from which on it is compared with others: chance is then below 0.1 % in five repeats."""
 
 
 @check(
     name="NoisyRepeats",
     severities=(Severity.WARNING, Severity.INFO),
     threshold=(
-        f"repeats of one arm differ by a factor of more than {UNLIKE:g}, and by {CHANCE:g} standard errors over their"
-        f" requests. Or {SPREADS:g} standard deviations of the log of the baseline's speed over repeats are more than"
+        f"the time per token after the first differs by a factor of more than {UNLIKE:g} between repeats of one arm,"
+        f" and by {CHANCE:g} standard errors over their requests, of which each has at least {REQUESTS_MIN}. Or"
+        f" {SPREADS:g} standard deviations of the log of the baseline's speed over repeats are more than"
         " the log of the speed-up; only from three repeats on, and if the interval of the speed-up excludes 1. Info if"
         " both arms change alike, or if repeats differ by design: arrivals of an open loop, and by the second rule"
         " sampled texts"
@@ -209,56 +211,68 @@ REQUESTS_MIN = 4
         " effect, even if the interval is narrow. Texts and arrivals that change with each repeat are the same for both"
         " arms: pairing removes their effect."
     ),
-    remedy="Measure on a quiet machine with fixed clocks, with more repeats, interleaved.",
+    remedy=(
+        "Correct PromptsSentAgain first: under load, prompts that only the first repeat computes delay other streams"
+        " there. Else measure on a quiet machine with fixed clocks, with more repeats, interleaved."
+    ),
 )
 def noisy_repeats(evidence: CellEvidence) -> CheckResults:
     """Repeats of an arm or of the baseline differ too much for the figures over all of them."""
-    baseline = {} if evidence.baseline is None else _log_times(evidence.baseline)
-    return [*_unlike_repeats(evidence, baseline), *_noisier_than_the_effect(evidence, baseline)]
+    return [*_unlike_repeats(evidence), *_noisier_than_the_effect(evidence)]
 
 
-def _log_times(rows: Table) -> dict[float, Values]:
-    """Return the log of the time per token of each steady request, shape (requests,), by repeat."""
+def _logs(rows: Table | None, metric: RatioMetric) -> dict[float, Values]:
+    """Return the log of the metric of each steady request that has it, shape (requests,), by repeat."""
+    if rows is None:
+        return {}
     inside = steady_rows(rows)
-    repeats = numbers(inside, "repeat")
-    parts = {float(each): STREAM_TPS.parts(inside.among(repeats == each)) for each in np.unique(repeats)}
-    known = {repeat: (tokens > 0) & (seconds > 0) for repeat, (tokens, seconds) in parts.items()}
-    return {
-        repeat: np.log(seconds[known[repeat]] / tokens[known[repeat]])
-        for repeat, (tokens, seconds) in parts.items()
-        if known[repeat].any()
-    }
+    over, under = metric.parts(inside)
+    known = (over > 0) & (under > 0)
+    logs, repeats = np.log(over[known] / under[known]), numbers(inside, "repeat")[known]
+    return {float(repeat): logs[repeats == repeat] for repeat in np.unique(repeats)}
 
 
-def _unlike_repeats(evidence: CellEvidence, baseline: Mapping[float, Values]) -> CheckResults:
+def _unlike_repeats(evidence: CellEvidence) -> CheckResults:
+    """Compare decode times: prefill differs between repeats of a steady server, by cached and by other prompts."""
     # Repeats of a soak test are a trend. A baseline's are reported with those of each arm.
     if evidence.plan.soaks or (evidence.baseline is None and evidence.plan.has_baseline):
         return []
-    arm = _log_times(evidence.rows)
+    arm, baseline = (
+        {repeat: each for repeat, each in _logs(rows, TPOT_MS_POOLED).items() if each.size >= REQUESTS_MIN}
+        for rows in (evidence.rows, evidence.baseline)
+    )
     factor = max(_factor_between_repeats(list(each.values())) for each in (arm, baseline))
     if factor <= UNLIKE:
         return []
-    ratios = [arm[repeat].mean() - baseline[repeat].mean() for repeat in arm.keys() & baseline.keys()]
-    alike = bool(ratios) and float(np.ptp(ratios)) <= np.log(UNLIKE)
+    # A repeat that only one side has is no evidence that both changed.
+    alike = arm.keys() == baseline.keys() and bool(
+        np.ptp([each.mean() - baseline[repeat].mean() for repeat, each in arm.items()]) <= np.log(UNLIKE)
+    )
     affected = "tokens/s and latencies, but not the speed-up (both arms changed alike)," if alike else "all figures"
-    message = f"a token took {factor:.2f} times as long in one repeat as in another: {affected} are averages over both"
+    message = (
+        f"a token after the first took {factor:.2f} times as long in one repeat as in another: {affected} are averages"
+        " over both"
+    )
     severity = Severity.INFO if alike or evidence.level.concurrency is None else Severity.WARNING
     return [CheckResult(severity, message, value=factor, threshold=UNLIKE)]
 
 
 def _factor_between_repeats(repeats: Sequence[Values]) -> float:
     """Return how many times as long a token took in the slowest repeat as in the fastest; 1 if that may be chance."""
-    ordered = sorted((each for each in repeats if each.size >= REQUESTS_MIN), key=np.mean)
-    if not ordered:
+    if len(repeats) < 2:
         return 1.0
+    ordered = sorted(repeats, key=np.mean)
     fastest, slowest = ordered[0], ordered[-1]
     apart = float(slowest.mean() - fastest.mean())
-    error = float(np.hypot(*(each.std(ddof=1) / each.size**0.5 for each in (fastest, slowest))))
+    # Pooled: requests of a single repeat may be equal by chance.
+    residuals = np.concatenate([each - each.mean() for each in repeats])
+    variance = float(residuals @ residuals) / (residuals.size - len(repeats))
+    error = (variance * (1 / fastest.size + 1 / slowest.size)) ** 0.5
     return float(np.exp(apart)) if apart > CHANCE * error else 1.0
 
 
-def _noisier_than_the_effect(evidence: CellEvidence, baseline: Mapping[float, Values]) -> CheckResults:
-    speedup = evidence.speedup
+def _noisier_than_the_effect(evidence: CellEvidence) -> CheckResults:
+    speedup, baseline = evidence.speedup, _logs(evidence.baseline, STREAM_TPS)
     if speedup is None or speedup.value is None or len(baseline) < MIN_REPEATS_TO_COMPARE:
         return []
     spread = float(SPREADS * np.std([each.mean() for each in baseline.values()], ddof=1))
