@@ -73,7 +73,8 @@ def guess_source(uri: str) -> Source:
         there = "Is a directory" if path.is_dir() else "Is a pipe or a device, which cannot be read twice"
         reason = there if uri and path.exists() else "No such file or directory"
         hubs = ", ".join(str(source) for source in Source if source not in (*GENERATED_SOURCES, *FILE_SOURCES))
-        remedy = f"give a file of prompts (JSONL, JSON, Parquet, CSV, text), SOURCE:FILE, or a source of the hub ({hubs})"
+        files = "JSONL, JSON, Parquet, CSV, text"
+        remedy = f"give a file of prompts ({files}), SOURCE:FILE, or a source of the hub ({hubs})"
         raise BadInput(f"{uri or repr(uri)}: {reason}: {remedy}.{similar_file(path, Path())}")
     try:
         row = next((row for row in iterate_rows(path, named) if isinstance(row, PromptRow)), None)
