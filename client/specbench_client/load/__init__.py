@@ -3,7 +3,8 @@
 The package gets an endpoint and prompts and depends on no engine. It writes no files: records leave through a callback.
 
     before a load      arrivals             when conversations of an open loop begin: drawn, or from a recording
-                       worker_shares          how many workers a load gets, and what each of them does
+                       machine_limits       the cores and the memory that this process may use
+                       worker_shares        how many workers a load gets, and what each of them does
     main process       worker_pool          starts the workers, runs loads on them and stops them
                        warmup               decides when a warm-up is complete
     in between         shared_state         counters that the workers share in memory

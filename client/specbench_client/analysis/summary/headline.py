@@ -252,7 +252,9 @@ def _where(levels: Sequence[Level], measured: Sequence[float]) -> str:
 
 
 def _each_ratio(mine: Sequence[_Comparison]) -> str:
-    return ", ".join(f"{each.ratio}{f' at {each.cell.level.label}' if len(mine) > 1 else ''}" for each in mine)
+    if len(mine) == 1:
+        return mine[0].ratio
+    return ", ".join(f"{each.ratio} at {each.cell.level.label}" for each in mine)
 
 
 def _range(mine: Sequence[_Comparison]) -> str:

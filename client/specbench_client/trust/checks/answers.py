@@ -456,7 +456,7 @@ def answers_flawed(evidence: CellEvidence) -> CheckResults:
     found = text_counts(rows, "flaw")
     left_out = (AnswerFlaw.WRONG_ANSWER, AnswerFlaw.NOT_JUDGED)
     flaws = {flaw: count for flaw, count in found.items() if flaw not in left_out}
-    share, empty = (count / max(judged, 1) for count in (sum(flaws.values()), flaws.get(AnswerFlaw.EMPTY, 0)))
+    share, empty = sum(flaws.values()) / max(judged, 1), flaws.get(AnswerFlaw.EMPTY, 0) / max(judged, 1)
     if share <= FLAWED_SHARE:
         return []
     most = share > MOSTLY_FLAWED_SHARE

@@ -222,10 +222,8 @@ def requests_stalled(evidence: CellEvidence) -> CheckResults:
     silence_s = numbers(stalled, "silence_ns") / NS_PER_S
     worst = stalled.at(np.argsort(-silence_s)[:1])
     point = next(each for each in evidence.plan.points if has_text(worst, POINT, each.hash).all())
-    span, begun = (
-        evidence.spans.get(point.hash),
-        timedelta(seconds=float(numbers(worst, "silent_from_ns")[0]) / NS_PER_S),
-    )
+    span = evidence.spans.get(point.hash)
+    begun = timedelta(seconds=float(numbers(worst, "silent_from_ns")[0]) / NS_PER_S)
     clock = f" at {span[0] + begun:%Y-%m-%d %H:%M:%S%z}" if span else ""
     message = (
         f"the server of {point.arm}, or the network, stopped{clock} in repeat {point.repeat + 1} at"
