@@ -258,6 +258,12 @@ def test_gain_over_too_few_repeats_has_no_interval(load: int) -> None:
 
 
 @pytest.mark.runs
+@pytest.mark.parametrize(("half", "words"), [(0.3, ", excludes a gain above 62%; about "), (0.9, "], about ")])
+def test_what_would_decide_follows_what_is_excluded_if_anything_is(half: float, words: str) -> None:
+    (choice,) = decide(BASE, Given("eagle3", gain=1.2, half=half)).choices
+    assert words in choice.reason
+
+
 def test_indistinguishable_arms_are_named() -> None:
     (choice,) = decide(BASE, Given("eagle3", gain=1.51), Given("ngram", gain=1.5)).choices
     assert choice.tied == ["eagle3"]

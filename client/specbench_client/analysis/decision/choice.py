@@ -142,7 +142,8 @@ def _state(each: CandidateCell) -> str:
     gain = each.candidate.gain
     more = ""
     if gain is not None and each.candidate.conclusion is Verdict.INDISTINGUISHABLE:
-        more = f", {gain.excluded}; {_what_would_decide(gain, len(each.cell.points))}"
+        known = [gain.excluded, _what_would_decide(gain, len(each.cell.points))]
+        more = f", {'; '.join(filter(None, known))}"
     return f"{words} ({_words(gain)}{each.loads}{more})" if gain is not None and gain.value is not None else words
 
 
