@@ -12,8 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from specbench_client.analysis.compare import figures
-from specbench_client.analysis.compare.comparison import SHOWN_METRICS, comparison
+from specbench_client.analysis.compare import effects
+from specbench_client.analysis.compare.comparison import comparison
+from specbench_client.analysis.compare.metrics import SHOWN_METRICS
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.drift.report import DriftOptions, drift_report
 from specbench_client.analysis.estimates.point_rows import load_rows
@@ -102,8 +103,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "PIECE_ROWS", 2_000)
     monkeypatch.setattr(pairing, "BUCKET_ROWS", 4_000)
     monkeypatch.setattr(bootstrap, "PIECE_VALUES", 20_000)
-    monkeypatch.setattr(figures, "AT_ONCE_VALUES", 20_000)
-    for module in (pairing, tidy_frame, row_layout, percentiles, figures):
+    monkeypatch.setattr(effects, "AT_ONCE_VALUES", 20_000)
+    for module in (pairing, tidy_frame, row_layout, percentiles, effects):
         monkeypatch.setattr(module, "NUMBERS_TOGETHER", 4_000)
 
 

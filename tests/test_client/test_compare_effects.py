@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from specbench_api.spec.gate import GateMetric, Tolerance
-from specbench_client.analysis.compare.comparison import ComparisonRow, comparable_metric
-from specbench_client.analysis.compare.figures import (
+from specbench_client.analysis.compare.comparison import ComparisonRow
+from specbench_client.analysis.compare.effects import (
     REPEATS_MOST,
-    ComparedArm,
     FigureOnBothSides,
-    MeasuredArm,
     of_stopped_runs,
     over_repeats,
     percentile,
@@ -27,6 +25,8 @@ from specbench_client.analysis.compare.figures import (
     speedup,
 )
 from specbench_client.analysis.compare.gate import GateTrial, gate_outcomes
+from specbench_client.analysis.compare.metrics import comparable_metric
+from specbench_client.analysis.compare.shared_requests import ComparedArm, MeasuredArm
 from specbench_client.analysis.statistics.effects import Effect
 from specbench_client.documents.comparison import GateTestOutcome
 from specbench_client.metrics.rows import Table

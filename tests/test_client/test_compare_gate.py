@@ -15,7 +15,8 @@ from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.gate import Gate, GateRequest
 from specbench_api.spec.load import Level, Load
 from specbench_client.analysis.compare.comparability import differences, shorten_both
-from specbench_client.analysis.compare.comparison import OF_SUMMARIES, comparison
+from specbench_client.analysis.compare.comparison import comparison
+from specbench_client.analysis.compare.effects import OF_SUMMARIES
 from specbench_client.analysis.compare.gate import judge_gate
 from specbench_client.documents.comparison import ComparisonGapReason, GateReport, GateTestOutcome
 from specbench_client.documents.figure import Verdict

@@ -21,7 +21,7 @@ from specbench_client.cli import exit_code
 from specbench_client.errors import BadInput
 from specbench_client.peer_results.reading import PeerFigure, PeerReading, emitted_length
 from specbench_client.peer_results.registry import read_peer_file
-from specbench_client.peer_results.served import UNSEEN_TEXT
+from specbench_client.peer_results.vllm_sglang import UNSEEN_TEXT
 from specbench_client.trust.registry import CHECK_BY_NAME
 
 PEERS = Path(__file__).parent / "peer_results"

@@ -10,7 +10,7 @@ from typing import Any
 
 from specbench_client.bounded_json import parse_json
 from specbench_client.errors import BadInput
-from specbench_client.peer_results import aiperf, guidellm, inference_perf, served
+from specbench_client.peer_results import aiperf, guidellm, inference_perf, vllm_sglang
 from specbench_client.peer_results.reading import (
     NOT_PEER_FILE,
     PeerReading,
@@ -36,8 +36,8 @@ class PeerFormat:
 
 
 FORMATS = (
-    PeerFormat(served.is_sglang, lambda data, name: served.read_sglang([data], name)),
-    PeerFormat(served.is_vllm, served.read_vllm),
+    PeerFormat(vllm_sglang.is_sglang, lambda data, name: vllm_sglang.read_sglang([data], name)),
+    PeerFormat(vllm_sglang.is_vllm, vllm_sglang.read_vllm),
     PeerFormat(guidellm.is_guidellm, guidellm.read_guidellm),
     PeerFormat(inference_perf.is_lifecycle, inference_perf.read_lifecycle),
     PeerFormat(
@@ -114,8 +114,8 @@ def _documents(text: str, name: str) -> list[Any]:
 def _read_documents(documents: list[Any], name: str) -> list[PeerReading]:
     if documents and all(map(aiperf.is_aiperf_row, documents)):
         return aiperf.read_aiperf_rows(documents, name, _beside(name, "profile_export_aiperf.json"))
-    if len(documents) > 1 and all(map(served.is_sglang, documents)):
-        return served.read_sglang(documents, name)
+    if len(documents) > 1 and all(map(vllm_sglang.is_sglang, documents)):
+        return vllm_sglang.read_sglang(documents, name)
     readings = []
     for document in documents:
         found = next((form for form in FORMATS if form.recognise(document)), None)

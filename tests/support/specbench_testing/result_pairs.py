@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench_client.analysis.compare.figures import MeasuredArm
+from specbench_client.analysis.compare.shared_requests import MeasuredArm
 from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.metrics.pairing import Pairs, pair_requests
 from specbench_client.metrics.rows import Table

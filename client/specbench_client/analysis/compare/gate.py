@@ -27,12 +27,12 @@ from specbench_api.spec.status import TEXT_MAX
 from specbench_client.analysis.compare.comparison import (
     APART,
     ComparisonRow,
-    MetricSelection,
     ResultComparison,
     change_verdicts,
     compare_results,
 )
-from specbench_client.analysis.compare.figures import repeats_to_decide
+from specbench_client.analysis.compare.effects import repeats_to_decide
+from specbench_client.analysis.compare.metrics import MetricSelection
 from specbench_client.analysis.compare.stored_result import StoredResult
 from specbench_client.analysis.statistics.effects import Effect
 from specbench_client.analysis.statistics.significance import holm_rejections
