@@ -16,9 +16,10 @@ from specbench_api.outcome.status_document import (
 )
 from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.expansion import expand
+from specbench_api.spec.latency_percentiles import PERCENTILES, PERCENTS
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
-from specbench_api.spec.slo import PERCENTILES, PERCENTS, Slo
+from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import TEXT_MAX, ArmResult, Percentiles
 from specbench_client.documents.figure import Figure, too_few_repeats
 from specbench_client.documents.finding import Finding, Severity

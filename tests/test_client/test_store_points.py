@@ -28,9 +28,10 @@ import pytest
 from specbench_api.outcome.layout import manifest_key, summary_key
 from specbench_api.plan.plan import Point
 from specbench_api.spec.load import Level
+from specbench_client.documents.arrival_pattern import ArrivalPattern
 from specbench_client.documents.manifest import Manifest, PointProvenance, StoredFile
 from specbench_client.documents.record import Record
-from specbench_client.documents.summary import ArrivalPattern, ClientHealth, PointSummary, RequestCounts
+from specbench_client.documents.summary import ClientHealth, PointSummary, RequestCounts
 from specbench_client.errors import NotDurable
 from specbench_client.store import records as records_module
 from specbench_client.store.folder import FolderStore

@@ -14,11 +14,10 @@ from scipy import stats
 
 from specbench_api.plan.plan import EngineGroup
 from specbench_client.analysis.statistics.bootstrap import IntervalBounds
+from specbench_client.analysis.statistics.fitted_line import FittedLine, fit_line
 from specbench_client.analysis.summary.trends import (
     FAILURES,
     LOOKS_FROM,
-    FittedLine,
-    fit_line,
     has_decayed,
     trends_of,
     windows_after_decay,

@@ -16,6 +16,7 @@ from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.redaction import KNOWN_MIN
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.field_paths import replaced, steps_of, values_at
+from specbench_api.spec.latency_percentiles import TERMINAL_STATISTICS
 from specbench_api.spec.parsing import (
     ONE_RESOURCE,
     TEXT_BYTES_MAX,
@@ -27,7 +28,7 @@ from specbench_api.spec.parsing import (
 )
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
-from specbench_api.spec.slo import TERMINAL_STATISTICS, Slo
+from specbench_api.spec.slo import Slo
 from specbench_client.cli.value_types import (
     Choice,
     JsonObject,

@@ -11,8 +11,9 @@ import click
 from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName
-from specbench_api.spec.slo import PERCENTILES as PERCENTILE_NAMES
-from specbench_api.spec.slo import TERMINAL_STATISTICS, Slo
+from specbench_api.spec.latency_percentiles import PERCENTILES as PERCENTILE_NAMES
+from specbench_api.spec.latency_percentiles import TERMINAL_STATISTICS
+from specbench_api.spec.slo import Slo
 from specbench_client.cli.options import LATEST, PERCENTILES, override_slo, slo_from_options, slo_options
 from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.run_selection import run_arguments, select_run, shown_path

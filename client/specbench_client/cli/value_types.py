@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import click
 
 from specbench_api.spec.field_paths import steps_of
+from specbench_api.spec.latency_percentiles import REPORTED_PERCENTS
 from specbench_api.spec.run import RunSpec
-from specbench_api.spec.slo import REPORTED_PERCENTS
 from specbench_client.bounded_json import parse_json
 
 

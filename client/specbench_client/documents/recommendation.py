@@ -10,7 +10,7 @@ from pydantic import Field
 
 from specbench_api.api_model import ApiModel
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.slo import Percentile
+from specbench_api.spec.latency_percentiles import Percentile
 from specbench_client.documents.figure import CellReference, Figure, Verdict
 
 

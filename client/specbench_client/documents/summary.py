@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -11,9 +11,10 @@ from specbench_api.api_model import ApiModel
 from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.plan.plan import REPEATS_OF_ROUND
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
+from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import NONE_FASTER
+from specbench_client.documents.arrival_pattern import ArrivalPattern
 from specbench_client.documents.breakdown import Breakdown, Reuse, ReuseMissing
 from specbench_client.documents.curves import ArmCrossover
 from specbench_client.documents.explanation import Prediction, StepCost
@@ -74,41 +75,6 @@ class EndToEnd(ApiModel):
 
 MIN_WINDOWS = 8
 """Fewest windows of a soak test that give changes over time: fewer do not separate autocorrelation from a slope."""
-
-
-CLOSED_LOOP: Final = "ClosedLoop"
-
-
-class ArrivalPattern(ApiModel):
-    """How requests arrived. Together with the level it identifies the load of a row."""
-
-    process: Literal["ClosedLoop"] | ArrivalProcess
-    """ClosedLoop: each stream sends its next request when the previous one is answered. Otherwise the arrival process
-    of an open loop."""
-    burstiness: float | None = None
-    """Gamma only: shape of the inter-arrival times, whose CV is 1 / sqrt(burstiness)."""
-    trace: str | None = None
-    """Trace only: location of the recording."""
-    max_in_flight: int | None = None
-    """Open loop: most conversations at once; None: no limit."""
-
-    @classmethod
-    def of(cls, load: Load) -> ArrivalPattern:
-        """Return the pattern of a run's load."""
-        if load.concurrency is not None:
-            return cls(process=CLOSED_LOOP)
-        arrival = load.arrival or Arrival()
-        shape = arrival.burstiness if arrival.process is ArrivalProcess.GAMMA else None
-        return cls(process=arrival.process, burstiness=shape, trace=arrival.uri, max_in_flight=arrival.max_in_flight)
-
-    @property
-    def words(self) -> str:
-        """Label for tables: `closed loop`, `Poisson, at most 50 at once`, `Gamma, burstiness 0.25`, `Trace a.csv`."""
-        if self.process == CLOSED_LOOP:
-            return "closed loop"
-        shape = f", burstiness {self.burstiness:g}" if self.burstiness is not None else ""
-        most = "" if self.max_in_flight is None else f", at most {self.max_in_flight} at once"
-        return self.process + shape + (f" {self.trace}" if self.trace else "") + most
 
 
 class SteadyWindow(ApiModel):

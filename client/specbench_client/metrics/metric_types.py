@@ -12,7 +12,7 @@ from enum import IntEnum, StrEnum
 
 import numpy as np
 
-from specbench_api.spec.slo import REPORTED_PERCENTS
+from specbench_api.spec.latency_percentiles import REPORTED_PERCENTS
 from specbench_client.metrics.rows import Table
 from specbench_client.numpy_columns import Mask, Values
 

@@ -16,8 +16,9 @@ from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.load import Arrival, Load
+from specbench_client.documents.arrival_pattern import ArrivalPattern
 from specbench_client.documents.finding import list_faults
-from specbench_client.documents.summary import ArrivalPattern, RunSummary
+from specbench_client.documents.summary import RunSummary
 from specbench_client.report.plots.charts import SPEEDUP, draw_figures
 from specbench_client.report.plots.style import DARK, GREY_DARK, GREY_LIGHT, LIGHT, Drawing, svg
 from specbench_client.report.text.applicability import dataset_text

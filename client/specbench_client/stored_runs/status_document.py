@@ -15,8 +15,8 @@ from specbench_api.outcome.status_document import (
 )
 from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.latency_percentiles import PERCENTILES
 from specbench_api.spec.load import Level
-from specbench_api.spec.slo import PERCENTILES
 from specbench_api.spec.status import TEXT_MAX, ArmResult, Interval, Percentiles
 from specbench_client.documents.figure import Figure, StatusFigure
 from specbench_client.documents.finding import Finding, Severity, faults_by_arm

@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel, Distinct, Names, RuledModel, ValidationRule
+from specbench_api.spec.latency_percentiles import Percentile
 from specbench_api.spec.patterns import DNS_LABEL
-from specbench_api.spec.slo import Percentile
 
 DEFAULT_PERCENT = 5.0
 """Allowed regression, in percent, if a gate lists no tolerances."""

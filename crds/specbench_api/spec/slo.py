@@ -1,4 +1,4 @@
-"""`spec.slo`: latency targets of a request, and the percentiles of latencies.
+"""`spec.slo`: latency targets of a request.
 
 The targets are not part of what is measured: they are in no hash, and may be changed at any time. A result uses the
 targets at the time it is computed; `specbench report --slo-…` evaluates a finished run with others.
@@ -6,29 +6,15 @@ targets at the time it is computed; `specbench report --slo-…` evaluates a fin
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from specbench_api.api_model import RuledModel, ValidationRule
+from specbench_api.spec.latency_percentiles import Percent
 
 SLO_VARIABLE = "SPECBENCH_SLO"
 """Environment variable of a report Job with the run's targets, as one line of JSON."""
-
-# The percentiles over requests at which latencies are reported, limited and gated.
-#
-# `spec.slo` has them as numbers, everything else has them as names like `p95`. To add one, extend both types below and
-# the fields of `status.Percentiles`.
-
-Percent = Literal[50, 95, 99]
-"""A percentile as a number."""
-Percentile = Literal["p50", "p95", "p99"]
-"""A percentile by name: the suffix of a figure's name."""
-PERCENTS: tuple[Percent, ...] = get_args(Percent)
-PERCENTILES: tuple[Percentile, ...] = get_args(Percentile)
-TERMINAL_STATISTICS: tuple[Percentile, ...] = ("p50", "p99")
-REPORTED_PERCENTS: tuple[int, ...] = (50, 90, 95, 99)
-"""The percentiles of latencies in results. The 90th, which other tools show, is neither limited nor gated."""
 
 Target = Annotated[float, Field(gt=0, le=86_400_000)]
 

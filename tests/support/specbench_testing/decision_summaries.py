@@ -10,9 +10,10 @@ from typing import Any
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.load import Level
+from specbench_client.documents.arrival_pattern import ArrivalPattern
 from specbench_client.documents.figure import Figure, FigureInterval, too_few_repeats
 from specbench_client.documents.finding import Finding, Severity
-from specbench_client.documents.summary import ArrivalPattern, Cell, EndToEnd, RequestCounts, RunSummary
+from specbench_client.documents.summary import Cell, EndToEnd, RequestCounts, RunSummary
 from specbench_testing.resources import run_of
 
 BOOTSTRAP = "bootstrap, unit: prompt; 2000 resamples of 3 repeats, then of 40 prompts, expanded percentiles"

@@ -14,9 +14,10 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.gate import BaselineRef, Gate, GateRequest
 from specbench_api.spec.load import Level
 from specbench_api.spec.run import SpecBenchRun
+from specbench_client.documents.arrival_pattern import ArrivalPattern
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.finding import Finding
-from specbench_client.documents.summary import ArrivalPattern, Cell, RequestCounts, RunSummary
+from specbench_client.documents.summary import Cell, RequestCounts, RunSummary
 from specbench_operator.render.client_jobs import client_job, gate_job, report_job
 from specbench_operator.render.shared_fields import Manifest
 from specbench_operator.settings import OperatorSettings

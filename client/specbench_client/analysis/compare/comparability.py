@@ -14,8 +14,8 @@ from specbench_api.outcome.provenance import FACTS, FactComparability, FactName
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_client.documents.arrival_pattern import ArrivalPattern
 from specbench_client.documents.comparison import Difference
-from specbench_client.documents.summary import ArrivalPattern
 
 LONGEST = 160
 """Maximum number of characters shown of one value."""

@@ -25,6 +25,7 @@ from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_client.analysis.decision.slo_attainment import attainment, missed, why_by_value
 from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure
 from specbench_client.analysis.statistics.significance import verdicts
+from specbench_client.documents.arrival_pattern import ArrivalPattern
 from specbench_client.documents.figure import Figure, StatusFigure, Verdict, too_few_repeats
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.recommendation import (
@@ -35,7 +36,7 @@ from specbench_client.documents.recommendation import (
     Sustained,
     UnknownCell,
 )
-from specbench_client.documents.summary import ArrivalPattern, Cell, RequestCounts, RunSummary
+from specbench_client.documents.summary import Cell, RequestCounts, RunSummary
 from specbench_client.metrics.time_per_token import STREAM_TPS
 
 OBJECTIVE_FIGURES = {Objective.THROUGHPUT: str(StatusFigure.OUTPUT_TPS), Objective.LATENCY: "tpot_ms_pooled"}

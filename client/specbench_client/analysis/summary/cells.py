@@ -35,11 +35,12 @@ from specbench_client.analysis.statistics.effects import Effect
 from specbench_client.analysis.statistics.significance import holm_rejections, verdicts
 from specbench_client.analysis.stepcost.model import observe_cell
 from specbench_client.analysis.summary.trends import trends_of
+from specbench_client.documents.arrival_pattern import ArrivalPattern
 from specbench_client.documents.breakdown import Reuse, ReuseMissing
 from specbench_client.documents.explanation import StepObservation
 from specbench_client.documents.figure import Figure, counted
 from specbench_client.documents.finding import Finding, Severity
-from specbench_client.documents.summary import ArrivalPattern, Cell, Claims, PointSummary
+from specbench_client.documents.summary import Cell, Claims, PointSummary
 from specbench_client.metrics.acceptance import limit_to_drafts
 from specbench_client.metrics.catalog import CATEGORY_RATIOS
 from specbench_client.metrics.divergence import Divergence

@@ -6,8 +6,9 @@ import numpy as np
 
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.analysis.estimates.cell_figures import SampleRows, counts_of, figures_of, with_counted_acceptance
+from specbench_client.documents.arrival_pattern import ArrivalPattern
 from specbench_client.documents.finding import Finding
-from specbench_client.documents.summary import ArrivalPattern, ClientHealth, CounterDeltas, PointSummary, SteadyWindow
+from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary, SteadyWindow
 from specbench_client.load.phases import NS_PER_S
 from specbench_client.metrics.late_sends import without_waits_by_design
 from specbench_client.metrics.rows import Table

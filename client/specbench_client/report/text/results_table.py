@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from specbench_api.api_model import in_words
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.slo import PERCENTILES, TERMINAL_STATISTICS
+from specbench_api.spec.latency_percentiles import PERCENTILES, TERMINAL_STATISTICS
 from specbench_client.documents.figure import COUNTERS_SOURCE, Figure, StatusFigure, Verdict
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.text.text_table import (

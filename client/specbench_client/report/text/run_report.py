@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.slo import PERCENTILES
+from specbench_api.spec.latency_percentiles import PERCENTILES
 from specbench_client.documents.figure import Figure
 from specbench_client.documents.recommendation import Recommendation
 from specbench_client.documents.summary import RunSummary
