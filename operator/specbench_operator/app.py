@@ -103,7 +103,7 @@ async def operate(
     telemetry, queue = Telemetry(settings.metrics_runs_per_namespace), WorkQueue()
     telemetry.follow_leadership(leadership.holds)
     telemetry.queue_depth.set_function(lambda: queue.depth if leadership.holds() else 0)
-    telemetry.serve(settings.metrics_port)
+    telemetry.serve(settings.listen_host, settings.metrics_port)
     api.count_request = lambda method: telemetry.requests.labels(method).inc()
     cache = ObjectCache(await _watched_kinds(api, settings), settings.serves)
     api.written = cache
@@ -137,7 +137,7 @@ async def operate(
     tasks = [asyncio.create_task(election.run())]
     tasks += [asyncio.create_task(resync.keep_going()), asyncio.create_task(liveness.keep_beating())]
     probes: dict[str, Check] = {"/healthz": liveness.problem, "/readyz": partial(unlisted, cache, settings)}
-    tasks += [asyncio.create_task(serve_probes(settings.liveness_port, probes))]
+    tasks += [asyncio.create_task(serve_probes(settings, probes))]
     tasks += [asyncio.create_task(_work_while_leading(workers, leadership)) for _ in range(settings.workers)]
     registry = build_registry(WatchHandlers(queue, telemetry, workers), cache)
     try:

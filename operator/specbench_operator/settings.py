@@ -109,6 +109,8 @@ class OperatorSettings:
 
     The largest client that was measured selects from 100,000 prompts and uses 1.8 GiB (benchmarks/selection.md).
     """
+    pod_ip: str = ""
+    """Address of the operator's pod. Its family is the one in which the cluster reaches all pods. Empty: IPv4."""
     image_pull_grace_s: float = 60
     """How long an image pull or a container configuration may fail before the engine counts as failed, in seconds."""
     client_start_deadline_s: float = 300
@@ -158,6 +160,15 @@ class OperatorSettings:
         if self.fence is None or not self.fence.enabled:
             return None
         return FenceCheck(self.fence, self.client_image, self.operator_namespace)
+
+    @property
+    def listen_host(self) -> str:
+        """The host on which the operator and the engines listen: all addresses of the family of `pod_ip`.
+
+        `::` alone would not do: many servers, such as those of asyncio, then accept IPv6 only, and it cannot be bound
+        on a node without IPv6.
+        """
+        return "::" if ":" in self.pod_ip else "0.0.0.0"  # noqa: S104 -- pods are reached at their own addresses
 
     @property
     def watched_namespaces(self) -> tuple[str, ...]:

@@ -142,9 +142,9 @@ class Telemetry:
         self.definitions.append(MetricDefinition(name, "counter", labels, text))
         return prometheus_client.Counter(name, text, labels, registry=self.registry)
 
-    def serve(self, port: int) -> None:
+    def serve(self, host: str, port: int) -> None:
         """Serve /metrics on this port, in a separate thread."""
-        prometheus_client.start_http_server(port, registry=self.registry)
+        prometheus_client.start_http_server(port, host, self.registry)
 
     @contextmanager
     def timed(self, kind: str) -> Iterator[None]:

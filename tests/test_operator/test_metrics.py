@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from peers.registry import PEERS
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.telemetry import RESULTS, MetricDefinition, RunRow, Telemetry
+from specbench_testing.ports import free_port
 
 UNITS = {"seconds", "ratio", "bytes"}
 """Base units, which end a name (before `_total`)."""
@@ -127,6 +129,14 @@ def test_only_the_newest_runs_of_each_namespace_have_series(phase: str, name: st
     assert set(series(telemetry, name)) == {"bench/run-28", "bench/run-27", "bench/run-26", "other/alone"}
     count(telemetry, runs[:1])
     assert set(series(telemetry, name)) == {"bench/run-1"}, "a deleted run keeps its series"
+
+
+@pytest.mark.parametrize(("host", "address"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]")])
+def test_the_page_is_served_in_the_family_of_its_host(host: str, address: str) -> None:
+    port = free_port()
+    Telemetry().serve(host, port)
+    with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=60) as answer:
+        assert b"specbench_leader" in answer.read()
 
 
 def test_no_run_has_series_if_the_limit_is_zero() -> None:

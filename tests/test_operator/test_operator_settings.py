@@ -88,6 +88,11 @@ def test_parses_every_kind_of_value() -> None:
     assert (settings.image_pull_policy, settings.log_level) == ("Always", "INFO")
 
 
+@pytest.mark.parametrize(("pod_ip", "host"), [("", "0.0.0.0"), ("10.0.0.7", "0.0.0.0"), ("fd00::7", "::")])
+def test_servers_listen_in_the_family_of_the_pods_address(pod_ip: str, host: str) -> None:
+    assert OperatorSettings.from_env({**IMAGE, "SPECBENCH_POD_IP": pod_ip}).listen_host == host
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -315,6 +315,16 @@ def test_a_manifest_matches_its_golden_file(name: str) -> None:
     assert file.read_text() == text
 
 
+@pytest.mark.parametrize("name", [name for name, (render, _) in MANIFESTS.items() if render in (_engine, _group)])
+def test_engines_listen_in_the_family_of_the_operators_pod(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else in a manifest depends on it."""
+    render, edits = MANIFESTS[name]
+    ipv4 = json.dumps(render(*given(edits)))
+    assert '"--host", "0.0.0.0"' in ipv4
+    monkeypatch.setitem(globals(), "SETTINGS", replace(SETTINGS, pod_ip="fd00::7"))
+    assert json.dumps(render(*given(edits))) == ipv4.replace('"--host", "0.0.0.0"', '"--host", "::"')
+
+
 def test_the_api_key_is_passed_by_reference_to_measuring_clients_only() -> None:
     run, plan = given(EXTERNAL)
     assert "endpoint-key" not in plan_config_map(run, plan, IMAGE, DIGEST)["data"][PLAN]

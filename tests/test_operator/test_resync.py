@@ -413,12 +413,13 @@ def test_a_late_event_loop_is_a_problem(liveness_harness: LivenessHarness) -> No
     assert liveness_harness.liveness.problem() is None
 
 
-async def test_each_probe_answers_with_its_problem_or_success() -> None:
+@pytest.mark.parametrize(("pod_ip", "address"), [("10.0.0.7", "127.0.0.1"), ("fd00::7", "[::1]")])
+async def test_each_probe_answers_with_its_problem_or_success(pod_ip: str, address: str) -> None:
     problems: dict[str, str | None] = {"/healthz": None, "/readyz": "not listed yet: team"}
     port = free_port()
     checks = {path: partial(problems.__getitem__, path) for path in problems}
-    serving = asyncio.create_task(serve_probes(port, checks))
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+    serving = asyncio.create_task(serve_probes(replace(SETTINGS, pod_ip=pod_ip, liveness_port=port), checks))
+    async with aiohttp.ClientSession(f"http://{address}:{port}") as client:
 
         async def answer(path: str) -> tuple[int, str]:
             async with client.get(path) as response:

@@ -91,7 +91,7 @@ class Liveness:
         return None
 
 
-async def serve_probes(port: int, checks: Mapping[str, Check]) -> None:
+async def serve_probes(settings: OperatorSettings, checks: Mapping[str, Check]) -> None:
     """Answer the checks' paths until cancelled: 200, or 503 with the problem. Raises OSError if the port is in use.
 
     /healthz fails if a restart helps, /readyz until everything was listed.
@@ -103,7 +103,7 @@ async def serve_probes(port: int, checks: Mapping[str, Check]) -> None:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104 -- the kubelet connects to the pod's address
+        await web.TCPSite(runner, settings.listen_host, settings.liveness_port).start()
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()

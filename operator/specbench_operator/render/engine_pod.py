@@ -257,7 +257,7 @@ def _container(
         "image": launch.image or settings.client_image,
         "imagePullPolicy": settings.image_pull_policy,
         **({"command": [literal(word) for word in program]} if program else {}),
-        "args": [*map(literal, args), "--host", "0.0.0.0", "--port", str(launch.port)],  # noqa: S104 - in its own pod
+        "args": [*map(literal, args), "--host", settings.listen_host, "--port", str(launch.port)],
         **_environment(run, launch),
         **({"ports": serving["ports"]} if serving else {}),
         **_engine_resources(run),
