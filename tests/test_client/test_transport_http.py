@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import gc
 import re
@@ -14,6 +15,7 @@ import termios
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,6 +30,7 @@ from specbench_client.transport.kernel_timestamps import (
     KernelClock,
     PollPass,
     arrival_times,
+    enable_kernel_timestamps,
     wall_clock_offset_ns,
 )
 from specbench_client.transport.limits import SOCKETS_AHEAD, raise_socket_limit
@@ -206,14 +209,13 @@ def await_receipt(connection: socket.socket) -> None:
         time.sleep(0.001)
 
 
-async def test_timestamps_are_the_arrival_times_not_the_read_times() -> None:
+@pytest.mark.parametrize(("address", "host"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
+async def test_timestamps_are_the_arrival_times_not_the_read_times(address: str, host: str) -> None:
     """The event loop sleeps while both chunks arrive, as in a busy client."""
     pause_s = 0.05
-    server = socket.create_server(("127.0.0.1", 0))
+    server = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
     async with KernelTransport() as transport:
-        pending = asyncio.create_task(
-            transport.exchange(HttpRequest(f"http://127.0.0.1:{server.getsockname()[1]}", b""))
-        )
+        pending = asyncio.create_task(transport.exchange(HttpRequest(f"http://{host}:{server.getsockname()[1]}", b"")))
         accepted = asyncio.get_running_loop().run_in_executor(None, server.accept)
         connection, _ = await accepted
         began_ns = time.monotonic_ns() - CLOCKS_APART_NS
@@ -360,6 +362,19 @@ def test_arrivals_have_the_kernels_time_if_it_is_possible(
     stamps: list[bytes], passes: list[PollPass], since_ns: int, expected: tuple[list[int], bool]
 ) -> None:
     assert arrival_times(stamps, passes, since_ns=since_ns) == expected
+
+
+async def test_kernel_timestamps_need_no_ipv4_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    create_server = socket.create_server
+
+    def without_ipv4(address: tuple[str, int], **options: Any) -> socket.socket:
+        if ":" not in address[0]:
+            raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+        return create_server(address, **options)
+
+    monkeypatch.setattr(socket, "create_server", without_ipv4)
+    with await enable_kernel_timestamps() as stamped:
+        assert stamped.family == socket.AF_INET6
 
 
 def test_clock_step_invalidates_the_offset(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,8 +68,12 @@ async def enable_kernel_timestamps() -> socket.socket:
     the first answer is stamped like the last one. A kernel that never stamps is not an error: reads then get the time
     of their poll pass.
     """
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        sending = socket.create_connection(server.getsockname())
+    try:
+        server = socket.create_server(("127.0.0.1", 0))
+    except OSError:  # IPv6 alone, even on the loopback interface
+        server = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    with server:
+        sending = socket.create_connection(server.getsockname()[:2])
         timestamp_socket, _ = server.accept()
     with sending:
         timestamp_socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
