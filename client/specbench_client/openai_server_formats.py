@@ -26,6 +26,11 @@ DONE = b"data: [DONE]\n\n"
 """The end of a stream."""
 
 
+def http_url(host: str, port: int) -> str:
+    """Return the URL of a server, with an IPv6 address in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 class StreamOptionsBody(BaseModel):
     """`stream_options`."""
 

@@ -299,16 +299,16 @@ def test_spec_accepts_exactly_the_simulate_commands_options() -> None:
 
 @contextmanager
 def running_simulator(
-    folder: Path, *arguments: str
+    folder: Path, *arguments: str, host: str = "127.0.0.1", url: str = "http://127.0.0.1:"
 ) -> Iterator[tuple[subprocess.Popen[str], http.client.HTTPConnection]]:
     """Start the command on a free port; it is ready when it prints its address."""
     files = ["--port-file", str(folder / "port"), "--truth", str(folder / "truth.jsonl")]
-    command = [*COMMAND, "--port", "0", "--time-scale", "0", *files, *arguments]
+    command = [*COMMAND, "--host", host, "--port", "0", "--time-scale", "0", *files, *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            assert "listening on http://127.0.0.1:" in process.stderr.readline()
-            connection = http.client.HTTPConnection("127.0.0.1", int((folder / "port").read_text()), timeout=120)
+            assert f"listening on {url}" in process.stderr.readline()
+            connection = http.client.HTTPConnection(host, int((folder / "port").read_text()), timeout=120)
             yield process, connection
             connection.close()
         finally:
@@ -329,6 +329,12 @@ def test_simulator_serves_until_sigterm(tmp_path: Path) -> None:
         assert json.loads((tmp_path / "truth.jsonl").read_text())["model"] == "simulated"
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=120) == 0
+
+
+@pytest.mark.process
+def test_simulator_serves_ipv6(tmp_path: Path) -> None:
+    with running_simulator(tmp_path, host="::", url="http://[::]:") as (_, connection):
+        assert post_chat(connection) == 200
 
 
 @pytest.mark.process

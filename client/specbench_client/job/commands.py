@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import click
 from pydantic import ValidationError
@@ -29,6 +28,7 @@ from specbench_api.outcome.layout import run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
 from specbench_api.outcome.termination_message import Termination
 from specbench_api.plan.plan import EngineGroup, Plan
+from specbench_api.spec.engine import flaw_of
 from specbench_api.spec.gate import GATE_VARIABLE, GateRequest
 from specbench_api.spec.slo import SLO_VARIABLE, Slo
 from specbench_client.drive.group import CLAIM_PATIENCE_S, drive_group
@@ -107,7 +107,9 @@ def drive(termination: TerminationWriter, /, **given: Any) -> Termination:
     plan = read_plan(call.plan_file)
     attempt = _new_attempt(call.attempt)
     group, store = _engine_group_at(plan, call.group), _open_run_store(plan, call.results)
-    endpoint, place = _parse_endpoint(call.endpoint), HostFacts()
+    if flaw := flaw_of(call.endpoint):
+        raise BadInput(f"--endpoint {flaw}")
+    place = HostFacts()
     if call.place is not None:
         place = _parse_document(HostFacts.from_untrusted_json, call.place, "--place: not the place of an engine")
     check_s3_server(RetryingStore(open_store(call.results), RetryPolicy(CLAIM_PATIENCE_S)))
@@ -117,7 +119,7 @@ def drive(termination: TerminationWriter, /, **given: Any) -> Termination:
         place=place,
         client=ClientOptions(headers=api_key_header() if plan.engine.is_external else {}),
     )
-    result = asyncio.run(_interruptible(drive_group(plan, group, endpoint, store, options), termination))
+    result = asyncio.run(_interruptible(drive_group(plan, group, call.endpoint, store, options), termination))
     measured, found = len(result.measured), len(result.found)
     message = f"group {call.group}: {measured} points measured, {found} were already measured"
     return Termination(code=Exit.OK, reason="Measured", message=message)
@@ -241,19 +243,6 @@ def _new_attempt(given: str) -> str:
     if not _ATTEMPT.fullmatch(given):
         raise BadInput(f"--attempt {given!r} is not valid in file names: give at most 64 letters, digits, dots, dashes")
     return f"{given}-{secrets.token_hex(3)}"
-
-
-def _parse_endpoint(endpoint: str) -> str:
-    """Return the endpoint if it is a valid URL."""
-    try:
-        parts = urlsplit(endpoint)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # an invalid port
-        usable = False
-    if not usable:
-        meant = f"http://{endpoint}" if re.fullmatch(r"[\w.-]+(:\d+)?", endpoint) else "http://HOST:PORT"
-        raise BadInput(f"--endpoint {endpoint!r} is not the URL of an engine: write {meant}")
-    return endpoint
 
 
 def _parse_document(parse: Callable[[bytes], T], given: str, refused: str) -> T:

@@ -12,6 +12,7 @@ import click
 from aiohttp import web
 
 from specbench_api.spec.drafter import Method
+from specbench_client.openai_server_formats import http_url
 from specbench_client.optional_dependencies import install_hint
 from specbench_client.research.runtime import DRAFTING_METHODS, BadResearchSetup, ResearchSettings
 from specbench_client.research.server import ResearchServer
@@ -88,7 +89,7 @@ def serve(host: str, port: int, drafter: str, **options: Any) -> None:
     description = (
         f"research runtime: {runtime.model_name} on transformers {runtime.version}, drafter {settings.drafter}"
     )
-    click.echo(f"{description}; listening on http://{host}:{port}", err=True)
+    click.echo(f"{description}; listening on {http_url(host, port)}", err=True)
     web.run_app(
         application,
         host=host,

@@ -25,7 +25,13 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from specbench_client.openai_server_formats import MAX_BODY_BYTES, REQUEST_ID_HEADER, RejectedRequest, compact_json
+from specbench_client.openai_server_formats import (
+    MAX_BODY_BYTES,
+    REQUEST_ID_HEADER,
+    RejectedRequest,
+    compact_json,
+    http_url,
+)
 from specbench_client.simulator.config import MODEL_NAME, PromptCategories, SimulatorConfig, read_categories
 from specbench_client.simulator.dialect import CHAT_PATH, OPENAI_PATHS, PageRenderer, ResponseFormat, ServerDialect
 from specbench_client.simulator.engine import SimulatedEngine, StepOutput, TokenStream
@@ -364,7 +370,7 @@ async def run_simulator(
         port = await _listen(runner, host, port)
         if port_file:
             _write_atomically(port_file, f"{port}\n")
-        announce(f"http://{host}:{port}")
+        announce(http_url(host, port))
         await stop.wait()
     finally:
         await runner.cleanup()
