@@ -121,6 +121,8 @@ CONTRADICTIONS = [
     (("--rate", "0.001", "--duration", "1"), ("--duration", "--rate")),
     (("-c", "1", "--baseline", ENGINE), ("the same server", "another")),
     (("-c", "1", "--endpoint", "http://LOCALHOST:7/v1", "--baseline", "http://127.0.0.1:7"), ("the same server",)),
+    (("-c", "1", "--endpoint", "http://[0:0::1]:7", "--baseline", "http://localhost:7"), ("the same server",)),
+    (("-c", "1", "--endpoint", "http://[FD00:0::1]:7", "--baseline", "http://[fd00::1]:7"), ("the same server",)),
     (("-c", "1", "--baseline", "host:1"), ("--baseline 'host:1'", "http://")),
     (("-c", "1", "--endpoint", "http://a:1", "--endpoint", "http://b:1"), ("several --endpoint", "--baseline")),
     (("-c", "1", "--endpoint", "none=http://a:1", "--baseline", "http://b:1"), ("none", "NAME=URL")),

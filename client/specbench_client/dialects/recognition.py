@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,6 +41,8 @@ def server_address(url: str) -> tuple[str, int | None, str]:
     """Return host, port and path, equal for different spellings of one server, such as localhost and 127.0.0.1."""
     parts = urlsplit(url)
     host, port = (parts.hostname or "").rstrip("."), parts.port or DEFAULT_PORTS.get(parts.scheme)
+    with suppress(ValueError):  # a name
+        host = str(ip_address(host))
     return "localhost" if host in _LOOPBACK else host, port, parts.path.rstrip("/")
 
 
