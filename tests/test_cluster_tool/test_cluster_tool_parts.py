@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -126,6 +127,28 @@ def test_programs_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("name", [n for n in COMPONENTS if n not in ("versitygw", "coredns", "containerd")])
 def test_no_component_listens_on_all_addresses(tmp_path: Path, name: str) -> None:
     assert "0.0.0.0" not in " ".join(COMPONENTS[name].arguments(settings(tmp_path)))
+
+
+_EVERY_TEXT = """
+import json, sys
+from pathlib import Path
+from specbench_cluster import certificates, configuration, firewall, product
+from specbench_cluster.components import COMPONENTS
+from specbench_cluster.settings import Settings
+given = Settings(state=Path("/s"))
+arguments = [COMPONENTS[name].arguments(given) for name in COMPONENTS]
+files = [configuration.pod_network(given), configuration.kubelet(given), configuration.dns(given), given.api_url]
+print(json.dumps([arguments, files, certificates.SERVER_NAMES, firewall.rules((), ()), product._s3_service()]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("family", "others"), [("", r"fd00|::|IPv6"), ("1", r"\b(?!127)\d+\.\d+\.\d+\.\d|IPv4|-p icmp")]
+)
+def test_a_cluster_has_addresses_of_one_family_besides_loopback(family: str, others: str) -> None:
+    environment = {"SPECBENCH_CLUSTER_IPV6": family, "PYTHONPATH": os.pathsep.join(sys.path)}
+    text = subprocess.check_output([sys.executable, "-c", _EVERY_TEXT], env=environment, text=True)
+    assert re.findall(others, text) == []
 
 
 def test_s3_keys_are_in_the_environment_and_not_in_the_arguments(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from specbench_cluster.daemons import NAMESPACE_HOLDER, Daemons, component_named
 from specbench_cluster.errors import ForeignCluster, NotUp
 from specbench_cluster.images import Build, Images, write_pause
 from specbench_cluster.kubernetes_api import ApiRefused, KubernetesApi
-from specbench_cluster.settings import HOST_IP, S3, S3_PORT, Settings
+from specbench_cluster.settings import S3, S3_PORT, URL_HOST, Settings
 
 
 def to_stderr(message: str) -> None:
@@ -60,7 +60,7 @@ class Cluster:
         keys = self.settings.configuration / "s3.json"
         if not keys.exists():
             raise NotUp(f"no cluster in {self.settings.state}: start one with `cluster up`")
-        return S3(f"http://{HOST_IP}:{S3_PORT}", self.settings.bucket, **json.loads(keys.read_text()))
+        return S3(f"http://{URL_HOST}:{S3_PORT}", self.settings.bucket, **json.loads(keys.read_text()))
 
     def up(self) -> "Cluster":
         """Start or repair the cluster and return when pods can run. Concurrent calls wait for each other."""
@@ -107,7 +107,7 @@ class Cluster:
             node=self.settings.node,
             node_ready=ready,
             gpus=gpus,
-            s3_endpoint=f"http://{HOST_IP}:{S3_PORT}",
+            s3_endpoint=f"http://{URL_HOST}:{S3_PORT}",
         )
 
     def start(self, name: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specbench_cluster.configuration import DNS_READY_PORT
-from specbench_cluster.settings import API_PORT, HOST_IP, S3_PORT, SERVICE_SUBNET, Settings
+from specbench_cluster.settings import API_PORT, HOST_IP, S3_PORT, SERVICE_SUBNET, URL_HOST, Settings
 
 ETCD_PORT, ETCD_PEER_PORT = 23790, 23800
 
@@ -138,7 +138,7 @@ def _kubelet(s: Settings) -> list[str]:
 def _s3(s: Settings) -> list[str]:
     # Without --quiet, one line per request would make the log the largest file of a long test.
     # AWS and MinIO keep connections open too.
-    return ["--port", f"{HOST_IP}:{S3_PORT}", "--quiet", "--keep-alive", "posix", f"{s.state}/s3"]
+    return ["--port", f"{URL_HOST}:{S3_PORT}", "--quiet", "--keep-alive", "posix", f"{s.state}/s3"]
 
 
 def _s3_environment(s: Settings) -> dict[str, str]:

@@ -7,11 +7,12 @@ import base64
 import json
 import secrets
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from specbench_cluster.requirements import CNI_FOLDERS
-from specbench_cluster.settings import BRIDGE, CGROUP, DNS_PORT, HOST_IP, POD_SUBNET, Settings
+from specbench_cluster.settings import BRIDGE, CGROUP, DNS_PORT, HOST_IP, IPV6, POD_SUBNET, Settings
 
 PAUSE_IMAGE = "localhost/specbench-pause:1"
 #: Loopback port on which CoreDNS reports that it has loaded the cluster's Services.
@@ -130,12 +131,12 @@ state = "{home}/state"
 
 def pod_network(settings: Settings) -> dict[str, Any]:
     """The CNI chain: pods on one bridge, without masquerading, because pods need no outside addresses."""
-    ranges = [[{"subnet": POD_SUBNET, "rangeStart": "10.244.0.10", "gateway": HOST_IP}]]
+    ranges = [[{"subnet": POD_SUBNET, "rangeStart": str(ip_address(HOST_IP) + 9), "gateway": HOST_IP}]]
     addresses = {
         "type": "host-local",
         "dataDir": str(settings.state / "cni"),
         "ranges": ranges,
-        "routes": [{"dst": "0.0.0.0/0"}],
+        "routes": [{"dst": "::/0" if IPV6 else "0.0.0.0/0"}],
     }
     bridge = {"type": "bridge", "bridge": BRIDGE, "isGateway": True, "hairpinMode": True, "ipam": addresses}
     portmap = {"type": "portmap", "capabilities": {"portMappings": True}}

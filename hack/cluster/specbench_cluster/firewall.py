@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from specbench_cluster.commands import run
 from specbench_cluster.errors import CommandFailed
-from specbench_cluster.settings import API_PORT, BRIDGE, DNS_PORT, S3_PORT, Settings
+from specbench_cluster.settings import API_PORT, BRIDGE, DNS_PORT, IPV6, S3_PORT, Settings
 
 _PREFIXES = ("KUBE-", "CNI-", "SPECBENCH-")
 #: The families for IPv4 and IPv6; kube-proxy writes its canary chains into both.
 _FAMILIES = ("iptables", "ip6tables")
+#: The family of the pods' addresses.
+FAMILY = "ip6tables" if IPV6 else "iptables"
 ALL_TABLES: Mapping[str, Sequence[str]] = dict.fromkeys(_FAMILIES, ("filter", "nat", "mangle", "raw", "security"))
 
 
@@ -46,11 +48,11 @@ def _chains(saved: str) -> list[tuple[str, str]]:
 def confine_pods(settings: Settings) -> None:
     """Allow traffic between pods and to four services of the host; reject everything else, in either direction."""
     unhooked = [chain for chain in ("INPUT", "FORWARD") if not _jumps(chain)]
-    run(["iptables-restore", "--noflush"], stdin=rules(settings.pod_host_ports, unhooked))
+    run([f"{FAMILY}-restore", "--noflush"], stdin=rules(settings.pod_host_ports, unhooked))
 
 
 def rules(pod_host_ports: Sequence[int], unhooked: Sequence[str]) -> str:
-    """Input of `iptables-restore --noflush`; declaring a chain flushes it, so the rules are idempotent."""
+    """Input of `FAMILY-restore --noflush`; declaring a chain flushes it, so the rules are idempotent."""
     tcp = ",".join(str(port) for port in (API_PORT, S3_PORT, DNS_PORT, *pod_host_ports))
     jumps = [f"-I {chain} 1 -j SPECBENCH-{chain}" for chain in unhooked]
     return "\n".join(
@@ -62,7 +64,7 @@ def rules(pod_host_ports: Sequence[int], unhooked: Sequence[str]) -> str:
             f"-A SPECBENCH-INPUT -i {BRIDGE} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
             f"-A SPECBENCH-INPUT -i {BRIDGE} -p tcp -m multiport --dports {tcp} -j ACCEPT",
             f"-A SPECBENCH-INPUT -i {BRIDGE} -p udp --dport {DNS_PORT} -j ACCEPT",
-            f"-A SPECBENCH-INPUT -i {BRIDGE} -p icmp -j ACCEPT",
+            f"-A SPECBENCH-INPUT -i {BRIDGE} -p {'ipv6-icmp' if IPV6 else 'icmp'} -j ACCEPT",
             f"-A SPECBENCH-INPUT -i {BRIDGE} -j REJECT",
             # ACCEPT is needed too, because other software (Docker) sets the policy of FORWARD to DROP.
             f"-A SPECBENCH-FORWARD -i {BRIDGE} -o {BRIDGE} -j ACCEPT",
@@ -76,7 +78,7 @@ def rules(pod_host_ports: Sequence[int], unhooked: Sequence[str]) -> str:
 
 def _jumps(chain: str) -> bool:
     try:
-        run(["iptables", "-t", "filter", "-C", chain, "-j", f"SPECBENCH-{chain}"])
+        run([FAMILY, "-t", "filter", "-C", chain, "-j", f"SPECBENCH-{chain}"])
     except CommandFailed:
         return False  # -C reports by its exit code
     return True

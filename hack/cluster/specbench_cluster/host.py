@@ -14,13 +14,15 @@ from typing import Any
 from specbench_cluster import firewall
 from specbench_cluster.commands import run, wait_until
 from specbench_cluster.errors import ForeignCluster
-from specbench_cluster.settings import BRIDGE, CGROUP, HOST_IP, POD_SUBNET, Settings
+from specbench_cluster.settings import BRIDGE, CGROUP, HOST_IP, IPV6, POD_SUBNET, Settings
 
 #: Kernel settings that kubelet, kube-proxy, the CNI plugins or this tool write.
 _SYSCTLS = (
     "net/ipv4/ip_forward",
+    "net/ipv6/conf/all/forwarding",
     "net/ipv4/conf/all/route_localnet",
     "net/bridge/bridge-nf-call-iptables",
+    "net/bridge/bridge-nf-call-ip6tables",
     "vm/overcommit_memory",
     "vm/panic_on_oom",
     "kernel/panic",
@@ -53,9 +55,9 @@ def prepare(settings: Settings) -> None:
     for mount in cgroup_mounts():
         (mount / CGROUP).mkdir(exist_ok=True)
     _make_bridge(settings)
-    _sysctl("net/ipv4/ip_forward").write_text("1")
+    _sysctl("net/ipv6/conf/all/forwarding" if IPV6 else "net/ipv4/ip_forward").write_text("1")
     with suppress(FileNotFoundError):  # without a bridge filter in the kernel, bridged packets need no rule
-        _sysctl("net/bridge/bridge-nf-call-iptables").write_text("1")
+        _sysctl(f"net/bridge/bridge-nf-call-{firewall.FAMILY}").write_text("1")
     firewall.confine_pods(settings)
 
 
@@ -104,8 +106,11 @@ def _make_bridge(settings: Settings) -> None:
     run(["ip", "link", "set", BRIDGE, "alias", str(settings.state)])
     ipv6 = _sysctl(f"net/ipv6/conf/{BRIDGE}/disable_ipv6")
     if ipv6.exists():
-        ipv6.write_text("1")  # link-local addresses would bypass the firewall
-    run(["ip", "address", "add", f"{HOST_IP}/{POD_SUBNET.partition('/')[2]}", "dev", BRIDGE])
+        # With IPv4, link-local addresses would bypass the firewall.
+        ipv6.write_text("0" if IPV6 else "1")
+    # Without duplicate address detection, which would end only with the first pod on the bridge.
+    address = [f"{HOST_IP}/{POD_SUBNET.partition('/')[2]}", *(["nodad"] if IPV6 else [])]
+    run(["ip", "address", "add", *address, "dev", BRIDGE])
     run(["ip", "link", "set", BRIDGE, "up"])
 
 

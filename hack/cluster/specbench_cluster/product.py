@@ -18,7 +18,7 @@ from typing import Any
 from specbench_cluster.cluster import Cluster
 from specbench_cluster.commands import run, wait_until
 from specbench_cluster.images import Build
-from specbench_cluster.settings import HOST_IP, S3_PORT
+from specbench_cluster.settings import HOST_IP, IPV6, S3_PORT, URL_HOST
 
 ROOT = Path(__file__).resolve().parents[3]
 BASE_IMAGE = "docker.io/library/python:3.11-slim-bookworm"
@@ -26,7 +26,7 @@ IMAGE = "docker.io/library/specbench:demo"
 LLAMA_IMAGE = "docker.io/library/specbench-llama-cpp:demo"
 S3_ENDPOINT = f"http://s3.default.svc:{S3_PORT}"
 CHART = ROOT / "helm/specbench"
-_STORES = [(f"endpoint={endpoint}", "bucket=*") for endpoint in (S3_ENDPOINT, f"http://{HOST_IP}:{S3_PORT}")]
+_STORES = [(f"endpoint={endpoint}", "bucket=*") for endpoint in (S3_ENDPOINT, f"http://{URL_HOST}:{S3_PORT}")]
 """Rows of the chart's fence.stores for the cluster's S3 server: by its Service's name, and by its address."""
 RELEASE, SYSTEM = "specbench", "specbench-system"
 
@@ -185,7 +185,7 @@ def _s3_service() -> tuple[dict[str, Any], ...]:
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
             "metadata": {"name": "s3-host", "labels": labels},
-            "addressType": "IPv4",
+            "addressType": "IPv6" if IPV6 else "IPv4",
             "ports": [port],
             "endpoints": [{"addresses": [HOST_IP]}],
         },

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+#: Whether pods and Services have IPv6 addresses only, instead of IPv4.
+IPV6 = bool(os.environ.get("SPECBENCH_CLUSTER_IPV6"))
 #: The usual Kubernetes address ranges; pods, Services and the bridge use them.
-POD_SUBNET = "10.244.0.0/16"
-SERVICE_SUBNET = "10.96.0.0/16"
+POD_SUBNET = "fd00:10:244::/64" if IPV6 else "10.244.0.0/16"
+SERVICE_SUBNET = "fd00:10:96::/112" if IPV6 else "10.96.0.0/16"
 #: The host's address on the pods' bridge, which both host and pods can reach.
-HOST_IP = "10.244.0.1"
+HOST_IP = "fd00:10:244::1" if IPV6 else "10.244.0.1"
+#: The same in URLs and before a port.
+URL_HOST = f"[{HOST_IP}]" if IPV6 else HOST_IP
 #: The first address of the Service range is always the API server's.
-API_SERVICE_IP = "10.96.0.1"
+API_SERVICE_IP = "fd00:10:96::1" if IPV6 else "10.96.0.1"
 API_PORT, S3_PORT, DNS_PORT = 6443, 7070, 53
 BRIDGE = "specbench0"
 CGROUP = "specbench-cluster"
@@ -100,7 +104,7 @@ class Settings:
 
     @property
     def api_url(self) -> str:
-        return f"https://{HOST_IP}:{API_PORT}"
+        return f"https://{URL_HOST}:{API_PORT}"
 
 
 @dataclass(frozen=True, slots=True)
