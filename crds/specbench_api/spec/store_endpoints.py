@@ -126,8 +126,12 @@ METADATA_ADDRESSES = (
     "169.254.170.23",  # AWS: EKS Pod Identity
     "fd00:ec2::23",
     "100.100.100.200",  # Alibaba Cloud
+    "fd00:100::100:200",
     "168.63.129.16",  # Azure
     "192.0.0.192",  # Oracle Cloud
+    "fd00:c1::a9fe:a9fe",
+    "fd00:42::42",  # Scaleway
+    "fd00:a9fe:a9fe::1",  # Akamai
 )
 """Addresses of cloud metadata services. The chart's networkPolicy.blockedAddresses contains them; a test compares."""
 LINK_LOCAL_NETWORKS = ("169.254.0.0/16", "fe80::/10")
@@ -142,7 +146,7 @@ _LOCAL_NETWORKS = {
 """Kinds of addresses that only a literally listed endpoint may have."""
 _METADATA = frozenset(map(ip_address, METADATA_ADDRESSES))
 _LOCAL = {kind: tuple(map(ip_network, networks)) for kind, networks in _LOCAL_NETWORKS.items()}
-_EMBEDS_IPV4 = tuple(ip_network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96", "::/96"))
+_EMBEDS_IPV4 = tuple(ip_network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "::/96"))
 """IPv6 networks whose last four bytes are an IPv4 address that packets may be sent to."""
 
 
