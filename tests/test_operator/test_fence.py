@@ -13,13 +13,15 @@ import pytest
 from specbench_api.fence.check import repository_of
 from specbench_api.fence.model import Fence
 from specbench_api.outcome.layout import PLAN
-from specbench_api.plan.expansion import expand
+from specbench_api.plan.canonical import digest, plan_digest
+from specbench_api.plan.expansion import expand, lay_out
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.cluster.parsing import parse_namespace_run
 from specbench_operator.cluster.run_observer import RunObserver
+from specbench_operator.render.client_jobs import CLIENT_IMAGE, PLAN_SHA256, plan_config_map
 from specbench_operator.run.decide import decide_run
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.run import (
@@ -515,6 +517,133 @@ def test_what_happens_without_the_fence(attack: Attack) -> None:
     assert bool(found) is (attack.without is not Open.REFUSED)
     if attack.without is Open.SUCCEEDS:
         assert contains(found, attack.gets)
+
+
+NOT_PLANNABLE = {
+    "placement.template.metadata.annotations": {"container.apparmor.security.beta.kubernetes.io/engine": "unconfined"},
+    "placement.affinity.nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}},
+}
+"""Values that no fence allows, and that are only found when a spec is expanded."""
+
+
+@pytest.mark.parametrize("path", NOT_PLANNABLE)
+def test_a_plan_in_a_config_map_does_not_hide_what_no_spec_may_have(path: str) -> None:
+    world = tenant_world(FENCED, {f"spec.{path}": NOT_PLANNABLE[path]})
+    world.plan_data = forged({})
+    assert manifests(world) == []
+    assert world.status_and_reason(ConditionType.STALLED) == ("True", "PlanNotAllowed")
+    assert f"spec.{path}" in world.condition(ConditionType.STALLED).message
+
+
+PLANNED = ("model.", "engine.", "workloads", "load")
+"""Fields of the spec of which engines and clients get what the plan contains."""
+
+
+def forged(edits: Any) -> dict[str, str]:
+    """The data of a ConfigMap with the plan of a run with these edits, and the digest that belongs to it."""
+    plan = lay_out(parse_run(operator_run({**TENANT_RUN, **edits})))
+    return {PLAN: plan.to_json(), PLAN_SHA256: plan_digest(plan), CLIENT_IMAGE: FENCED.client_image}
+
+
+@pytest.mark.parametrize("attack", ALL, ids=named)
+def test_a_forged_plan_gets_nothing_that_the_fence_refuses(attack: Attack) -> None:
+    """Whoever may write ConfigMaps puts the plan of the attacking run into that of a run that the fence allows.
+
+    Plans have no Secrets, and engines get the placement of the spec.
+    """
+    world = tenant_world(FENCED, {})
+    world.plan_data = forged(attack.edits)
+    launches = [each for each in manifests(world) if each["kind"] != "ConfigMap"]
+    if attack.condition.startswith(PLANNED) and "SecretRef" not in attack.condition:
+        assert (launches, world.status_and_reason(ConditionType.STALLED)) == ([], ("True", "PlanNotAllowed"))
+        assert f"spec.{attack.condition}: " in world.condition(ConditionType.STALLED).message
+    else:
+        allowed = tenant_world(FENCED, {})
+        assert launches in ([], [each for each in manifests(allowed) if each["kind"] != "ConfigMap"])
+
+
+@pytest.mark.parametrize(("image", "launched"), [("vllm/vllm-openai:v1", True), ("evil.example/miner:1", False)])
+def test_a_config_map_that_exists_before_the_run_is_reconciled_is_checked(image: str, launched: bool) -> None:
+    """It has the labels and the owner of the run's own."""
+    run = operator_run(TENANT_RUN)
+    begun = forged({"spec.engine.image": image})
+    api = FakeApi.of(run)
+    api.put(plan_config_map(parse_run(run), Plan.from_json(begun[PLAN]), begun[CLIENT_IMAGE], begun[PLAN_SHA256]))
+    observed = replace(observe(api), secret_uses=USES, stored=StoredResults())
+    assert observed.plan_data[PLAN] == begun[PLAN]
+    decision = decide_run(observed, FENCED, NOON)
+    assert contains(list(decision.apply), {"image": image}) == bool(decision.apply) == launched
+    assert decision.status.problem == ("" if launched else "PlanNotAllowed")
+
+
+def test_the_engine_of_a_plan_that_is_edited_later_is_stopped() -> None:
+    world = tenant_world(FENCED, {})
+    world.settle()
+    world.serve()
+    world.plan_data |= forged({"spec.engine.image": "evil.example/miner:1"})
+    world.settle()
+    assert not [pod for pod in world.pods.values() if pod.alive]
+    assert world.status_and_reason(ConditionType.STALLED) == ("True", "PlanNotAllowed")
+
+
+def measured_again(plan: dict[str, Any]) -> None:
+    """More points than a run may have: the same ones, with other hashes."""
+    (point,) = plan["groups"][0]["points"]
+    plan["groups"][0]["points"] = [{**point, "hash": f"{number:064x}"} for number in range(5000)]
+
+
+def launched_often(plan: dict[str, Any]) -> None:
+    (point,) = plan["groups"][0]["points"]
+    plan["groups"] = [
+        {"index": number, "arm": point["arm"], "points": [{**point, "hash": f"{number:064x}"}]} for number in range(600)
+    ]
+
+
+def served_elsewhere(plan: dict[str, Any]) -> None:
+    """Load on a server that the engine of the plan does not have."""
+    plan["arms"][0]["endpoint"] = {"name": "none", "url": "http://prod:8000"}
+
+
+FORGERIES: dict[str, Any] = {
+    "another namespace": lambda plan: plan.update(namespace="prod"),
+    "another name": lambda plan: plan.update(name="nightly"),
+    "another uid": lambda plan: plan.update(uid="another"),
+    "a running engine": lambda plan: plan["engine"].update(kind="external", dialect="vllm"),
+    "another engine": lambda plan: plan["engine"].update(kind="vllm"),
+    "a method without support": lambda plan: plan["arms"][1]["drafter"].update(method="lookahead"),
+    "many points": measured_again,
+    "many launches": launched_often,
+    "a group twice": lambda plan: plan["groups"][1].update(index=0),
+    "a server": served_elsewhere,
+}
+
+
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
+def test_a_plan_that_is_not_of_the_run_launches_nothing(forge: Any) -> None:
+    """With and without a fence; the digest belongs to the plan. The run continues once the ConfigMap is deleted."""
+    world = ClusterWorld(operator_run({"spec.engine": {"kind": "sglang"}}))
+    plan = expand(parse_run(world.run)).to_dict()
+    forge(plan)
+    world.plan_data = {PLAN: json.dumps(plan), PLAN_SHA256: digest(plan)}
+    world.settle()
+    assert world.launched == []
+    status, reason = world.status_and_reason(ConditionType.STALLED)
+    assert (status, reason in ("PlanNotAllowed", "PlanOfAnotherVersion")) == ("True", True)
+    world.plan_data = {}
+    world.settle()
+    assert world.launched == [world.engine()]
+
+
+def test_engines_get_the_placement_of_the_spec() -> None:
+    """The arguments too: the plan in the ConfigMap has another number of GPUs, and of nodes."""
+    edits = {"spec.engine": {"kind": "vllm", "tensorParallelSize": 2}, "spec.placement": {"gpus": 1, "nodes": 2}}
+    settings = replace(SETTINGS, leader_worker_sets=True)
+    honest, world = (ClusterWorld(operator_run(edits), settings=settings) for _ in range(2))
+    plan = expand(parse_run(operator_run({**edits, "spec.placement": {"gpus": 2}})))
+    world.plan_data = {PLAN: plan.to_json(), PLAN_SHA256: plan_digest(plan)}
+    applied = [[each for _ in range(2) for each in one.reconcile().apply] for one in (honest, world)]
+    sets, forged_sets = ([each for each in found if each["kind"] == "LeaderWorkerSet"] for found in applied)
+    assert forged_sets == sets != []
 
 
 def test_a_reference_to_a_variable_stays_text() -> None:

@@ -686,12 +686,3 @@ def test_an_active_engine_continues_without_s3_and_is_released_after_its_client(
     world.trouble = None
     world.settle()
     assert world.states()[0] is GroupState.DONE
-
-
-def test_the_stored_plan_of_another_run_is_replaced(world: ClusterWorld) -> None:
-    world.settle()
-    world.plan_data[PLAN] = world.plan_data[PLAN].replace(world.plan.uid, "another")
-    world.measured = {point.hash for point in world.plan.groups[0].points}
-    world.settle()
-    finish_other_arm(world)
-    assert world.status.phase is Phase.SUCCEEDED

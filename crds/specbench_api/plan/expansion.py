@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -179,17 +180,24 @@ def _run_of(plan: Plan, s3: S3) -> SpecBenchRun:
     return SpecBenchRun(
         metadata=Metadata(name=plan.name, namespace=plan.namespace),
         spec=RunSpec(
-            model=plan.target,
-            engine=plan.engine,
-            drafters=[arm.drafter for arm in plan.arms if arm.drafter],
+            **spec_fields(plan),
             prompt_cache=None if plan.prompt_cache is default_cache_policy(plan.engine) else plan.prompt_cache,
             baseline="Measure" if any(arm.is_baseline or arm.endpoint for arm in plan.arms) else "Skip",
-            workloads=plan.workloads,
-            load=plan.load,
-            placement=plan.placement,
             results=Results(s3=s3, adopt=plan.uid),
         ),
     )
+
+
+def spec_fields(plan: Plan) -> dict[str, Any]:
+    """Return the fields of a run's spec that say what the plan launches and what its clients read."""
+    return {
+        "model": plan.target,
+        "engine": plan.engine,
+        "drafters": [arm.drafter for arm in plan.arms if arm.drafter],
+        "workloads": plan.workloads,
+        "load": plan.load,
+        "placement": plan.placement,
+    }
 
 
 # Rounds that are measured again: a plan grows by them, and its other points stay.

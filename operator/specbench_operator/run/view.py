@@ -11,8 +11,10 @@ from specbench_api.errors import Problem
 from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.canonical import plan_digest
-from specbench_api.plan.expansion import expand, with_requested_round
+from specbench_api.plan.expansion import expand, spec_fields, with_requested_round
+from specbench_api.plan.names import plan_name
 from specbench_api.plan.plan import Plan
+from specbench_api.plan.validation import GROUPS_MAX, POINTS_MAX, engine_problems, placement_problems
 from specbench_api.spec.conditions import (
     ConditionStatus,
     ConditionType,
@@ -24,7 +26,7 @@ from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.secrets import SecretUse, unusable_secrets
 from specbench_api.spec.status import RunStatus
 from specbench_operator.errors import Stop
-from specbench_operator.render.client_jobs import CLIENT_IMAGE, PLAN_SHA256
+from specbench_operator.render.client_jobs import CLIENT_IMAGE, PLAN_SHA256, unreadable_files
 from specbench_operator.run.launches.children import Children, holds_gpus, known_nodes, serving_nodes
 from specbench_operator.run.launches.group import GroupView, build_group_view, skip_broken_arms
 from specbench_operator.run.launches.launch_state import LaunchContext
@@ -61,8 +63,8 @@ class BegunPlan:
 def select_plan(run: SpecBenchRun, config_map: Mapping[str, str]) -> BegunPlan:
     """The plan that the run began with, because another version of the operator might expand the spec differently.
 
-    `config_map`: data of the run's ConfigMap; another version may have written it. Raises InvalidSpec for a spec that
-    cannot be expanded, and Stop for a plan that this version cannot read.
+    `config_map`: data of the run's ConfigMap; another version may have written it, or anybody: see `check_plan`. Raises
+    InvalidSpec for a spec that cannot be expanded, and Stop for a plan that this version cannot read.
     """
     text = config_map.get(PLAN)
     if text is not None:
@@ -70,12 +72,34 @@ def select_plan(run: SpecBenchRun, config_map: Mapping[str, str]) -> BegunPlan:
             plan = Plan.from_untrusted_json(text.encode())
         except ValueError as error:
             raise plan_of_another_version(str(error)) from error
-        if plan.uid == run.results_uid:
-            as_written = plan.to_json() == text
-            unknown_field = None if as_written else plan.unknown_field(text.encode())
-            return BegunPlan(plan, config_map.get(PLAN_SHA256) or plan_digest(plan), as_written, unknown_field)
+        as_written = plan.to_json() == text
+        unknown_field = None if as_written else plan.unknown_field(text.encode())
+        plan = plan.model_copy(update={"placement": run.spec.placement})  # engines get that of the spec anyway
+        return BegunPlan(plan, config_map.get(PLAN_SHA256) or plan_digest(plan), as_written, unknown_field)
     plan = expand(run)
     return BegunPlan(plan, plan_digest(plan))
+
+
+def check_plan(run: SpecBenchRun, plan: Plan, settings: OperatorSettings) -> None:
+    """Raises Stop for a plan that is not of this run, or whose contents would not be allowed in its spec.
+
+    Whoever may write ConfigMaps may have written it. Pods get everything else from the spec, which is checked before.
+    """
+    meta, spec = run.metadata, run.spec.model_copy(update=spec_fields(plan))
+    problems = [*settings.refusals(spec, meta.namespace), *unreadable_files(spec)]
+    problems += [*engine_problems(spec, plan.arms), *placement_problems(spec)]
+    own = (meta.namespace, meta.name, run.results_uid, run.spec.engine.kind)
+    if (plan.namespace, plan.name, plan.uid, plan.engine.kind) != own:
+        problems.append(Problem(PLAN, "is of another run or engine"))
+    if len(plan.points) > POINTS_MAX or len(plan.groups) > GROUPS_MAX:
+        problems.append(Problem(PLAN, "has more points or engine groups than a run may have"))
+    if problems:
+        name, found = plan_name(meta.name, plan.added_rounds), "; ".join(map(str, problems))
+        raise Stop(
+            "PlanNotAllowed",
+            f"no engine is launched for the plan in ConfigMap {name}, which is not that of the spec: {found}: delete the"
+            " ConfigMap, and the operator makes it again from the spec; points that were measured are kept",
+        )
 
 
 def plan_of_another_version(why: str) -> Stop:
@@ -266,6 +290,7 @@ def build_run_view(
         begun = grown
     if stored is not None and begun.plan.stop is None:
         stored = replace(stored, ended={})
+    check_plan(run, begun.plan, settings)
     run = with_forced_values(run, settings)
     settings = with_begun_client(settings, observed.plan_data)
     failure = observed.stored if isinstance(observed.stored, StoreFailure) else None
