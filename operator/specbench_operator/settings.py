@@ -130,7 +130,7 @@ class OperatorSettings:
     watch_silence_s: float = 180
     """How long a watch may lag behind the API server before the liveness probe fails, in seconds.
 
-    A watch of a collection that does not change reaches its version with the next bookmark, after a minute.
+    After half of it, the watch is compared with the objects: one of a collection that does not change is not behind.
     """
     worker_stuck_s: float = 300
     """How long one reconciliation may take before the liveness probe fails, in seconds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -55,6 +55,9 @@ class FakeServer:
     forbidden: set[tuple[str, str | None]] = field(default_factory=set)
     served: bool = True
     away: bool = False
+    objects: list[Raw] = field(default_factory=list)
+    listed: int = 0
+    """How many times objects were listed."""
 
     def version(self, kind: str, namespace: str | None) -> str:
         if self.away:
@@ -64,6 +67,12 @@ class FakeServer:
         if kind not in self.versions:
             raise NotFound("Missing", kind)
         return str(self.versions[kind])
+
+    def each(self, kind: str, namespace: str | None, *, labels: str, bare: bool) -> Iterator[Raw]:
+        assert bare, "only metadata"
+        self.listed += 1
+        in_scope = (raw for raw in self.objects if namespace in (None, raw["metadata"]["namespace"]))
+        yield from (raw for raw in in_scope if raw["kind"] == kind and (not labels or "labels" in raw["metadata"]))
 
     def may_watch(self, kind: str, namespace: str | None) -> bool:
         return (kind, namespace) not in self.forbidden
@@ -278,6 +287,70 @@ def test_missing_rights_are_reported_once_and_no_other_watch_is_concerned(
     assert (harness.cache.forbidden, harness.resync.period_s) == ({}, SETTINGS.resync_s)
     assert harness.metric("specbench_forbidden_collections", kind=lost[0], namespace=lost[1] or "") == 0
     assert [row.levelname for row in caplog.records if waiting in row.getMessage()] == ["ERROR", "INFO"]
+
+
+def watched_for(harness: ResyncHarness, seconds: float) -> str | None:
+    """The problem that liveness reports first within this time; in it, other kinds are written."""
+    for _ in range(int(seconds / SETTINGS.resync_s)):
+        harness.server.versions = {kind: version + 10 for kind, version in harness.server.versions.items()}
+        harness.liveness.stored(harness.resync.stored_versions())
+        harness.now += SETTINGS.resync_s
+        harness.liveness.beat()
+        if problem := harness.liveness.problem():
+            return problem
+    return None
+
+
+@pytest.fixture(params=[(), ("team", "other")], ids=["cluster", "namespaces"])
+def quiet(request: pytest.FixtureRequest) -> ResyncHarness:
+    """An API server before Kubernetes 1.34: the versions are those of etcd, and quiet watches do not reach them."""
+    harness = ResyncHarness(*request.param)
+    harness.cache.kinds |= {JOB}
+    harness.server.versions[JOB] = 7
+    others = listed(ResourceKey(JOB, "team", "no-label"), 9)
+    harness.server.objects = [listed(DEMO, 5), listed(NIGHTLY, 7), others]
+    for scope in [(kind, namespace) for kind in harness.cache.kinds for namespace in request.param or (None,)]:
+        harness.cache.list_begun(scope, "7")
+        for raw in harness.server.each(*scope, labels="ours" if scope[0] == JOB else "", bare=True):
+            harness.cache.listed(scope, raw)
+        harness.cache.list_ended(scope)
+    harness.server.listed = 0
+    return harness
+
+
+def test_a_quiet_watch_is_healthy_however_late_its_bookmarks_are(quiet: ResyncHarness) -> None:
+    assert watched_for(quiet, 3600) is None
+    watches = len(quiet.resync.stored_versions())
+    assert quiet.server.listed <= watches * 3600 / (SETTINGS.watch_silence_s / 2)
+
+
+def test_a_watch_with_bookmarks_lists_no_objects(harness: ResyncHarness) -> None:
+    for kind in (RUN, CAMPAIGN):
+        harness.cache.list_begun((kind, None), "7")
+        harness.cache.list_ended((kind, None))
+    for _ in range(20):
+        assert watched_for(harness, 60) is None
+        for kind in (RUN, CAMPAIGN):
+            harness.cache.watch_event(
+                (kind, None), "BOOKMARK", {"metadata": {"resourceVersion": str(harness.server.versions[kind])}}
+            )
+    assert harness.server.listed == 0
+
+
+MISSED: dict[str, list[Raw]] = {
+    "created": [listed(DEMO, 5), listed(ResourceKey(RUN, "team", "new"), 8)],
+    "modified": [listed(DEMO, 8)],
+    "deleted": [],
+}
+
+
+@pytest.mark.parametrize("objects", MISSED.values(), ids=MISSED)
+def test_a_watch_that_misses_a_change_is_broken(quiet: ResyncHarness, objects: list[Raw]) -> None:
+    """The watch of campaigns misses nothing, and the one that hangs is reported as soon as without that check."""
+    assert watched_for(quiet, 600) is None
+    quiet.server.objects = [*objects, *quiet.server.objects[1:]]
+    problem = watched_for(quiet, SETTINGS.watch_silence_s * 2)
+    assert problem and problem.startswith("the watch of SpecBenchRuns ")
 
 
 def test_a_watch_is_tried_again_without_an_end() -> None:

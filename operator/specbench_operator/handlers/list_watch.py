@@ -233,7 +233,7 @@ _log = logging.getLogger(__name__)
 class Resync:
     """Queues all runs and campaigns periodically, from the cache, except those at rest.
 
-    It also asks for the version of each watched collection, for the liveness check: a watch can fail silently.
+    It also asks for the version that each watch should reach, for the liveness check: a watch can fail silently.
     """
 
     api: KubernetesApi
@@ -287,13 +287,13 @@ class Resync:
         return None
 
     def stored_versions(self) -> dict[Scope, int]:
-        """The version of each collection that should be watched, except those that may not be. Raises Retry."""
+        """The version that each watch should reach, except those that may not be watched. Raises Retry."""
         scopes = [(kind, namespace) for kind in self.cache.kinds for namespace in _watch_scopes(self.settings)]
         versions: dict[Scope, int] = {}
         forbidden: dict[Scope, str] = {}
         for kind, namespace in sorted(scopes, key=str):
             try:
-                versions[kind, namespace] = int(self.api.version(kind, namespace))
+                versions[kind, namespace] = self._version_to_reach(kind, namespace)
             except Forbidden as error:
                 forbidden[kind, namespace] = str(error)
             except NotFound:
@@ -304,6 +304,19 @@ class Resync:
                     _log.warning(CAMPAIGN_CRD_MISSING)
         self._report_rights(forbidden)
         return versions
+
+    def _version_to_reach(self, kind: str, namespace: str | None) -> int:
+        """The version of the collection; for a suspected watch that of its newest object, unless it missed a deletion."""
+        version = int(self.api.version(kind, namespace))
+        if (kind, namespace) not in self.liveness.suspects():
+            return version
+        labels = "" if kind in (RUN, CAMPAIGN) else CHILD_SELECTOR
+        stored = {
+            (raw["metadata"]["namespace"], raw["metadata"]["name"]): int(raw["metadata"]["resourceVersion"])
+            for raw in self.api.each(kind, namespace, labels=labels, bare=True)
+        }
+        kept = {(each, name) for each, name, _ in self.cache.overview(kind) if namespace in (None, each)}
+        return version if kept - stored.keys() else max(stored.values(), default=0)
 
     def _report_rights(self, forbidden: dict[Scope, str]) -> None:
         """Report which collections the operator may not list, and let looks at runs in these namespaces fail."""

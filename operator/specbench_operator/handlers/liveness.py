@@ -1,8 +1,9 @@
 """The liveness check of the operator (watches, workers and event loop), and the server of the kubelet's probes.
 
-A broken watch delivers nothing, and neither does a watch of a quiet cluster. The resourceVersion of the collection
-distinguishes them: a working watch reaches every version of it, at the latest with its next bookmark, which the API
-server sends once a minute.
+A broken watch delivers nothing, and neither does a watch of a quiet cluster. A watch that has reached the
+resourceVersion of its collection has missed nothing. One that has not may be quiet as well: bookmarks of collections
+that do not change can be ten minutes behind before Kubernetes 1.34, and where the API server has replicas. So a watch
+that stays behind is compared with the objects themselves.
 """
 
 from __future__ import annotations
@@ -53,9 +54,18 @@ class Liveness:
         self._last_beat = clock()
 
     def stored(self, versions: Mapping[Scope, int]) -> None:
-        """The API server has stored these versions, which the watches should reach."""
-        now, late = self._clock(), self._late()
-        self._expected = {scope: late.get(scope, _Expected(version, now)) for scope, version in versions.items()}
+        """The API server has stored these versions, which the watches should reach.
+
+        A watch that is suspected is healthy again if it has reached its version, although not the earlier one.
+        """
+        now, late, reached = self._clock(), self._late(), self._reached()
+        behind = {scope: row for scope, row in late.items() if reached.get(scope, -1) < versions.get(scope, -1)}
+        self._expected = {scope: _Expected(version, now) for scope, version in versions.items()} | behind
+
+    def suspects(self) -> set[Scope]:
+        """The watches that have been behind their collection for half of the time after which they count as broken."""
+        now, patience_s = self._clock(), self._settings.watch_silence_s / 2
+        return {scope for scope, row in self._late().items() if now - row.since > patience_s}
 
     def unreachable(self) -> None:
         """The API server does not answer, so no watch can be judged."""
