@@ -196,7 +196,7 @@ def test_only_images_that_the_fence_allows_are_taken_from_a_config_map(
     world.settle()
     assert (image in world.images.values()) == allowed
     if not allowed:
-        assert world.status_and_reason(ConditionType.STALLED) == ("True", "ClientImageNotAllowed")
+        assert world.status_and_reason(ConditionType.STALLED) == ("True", "PlanNotAllowed")
 
 
 STATUSES: dict[str, Edit] = {

@@ -32,7 +32,7 @@ from specbench_operator.run.decide import status_after_error
 from specbench_operator.run.status import SHORT_REASON, STATUS_BYTES_MAX, fit_to_size, json_size
 from specbench_operator.state.objects import ObjectRef
 from specbench_testing.campaign_world import CampaignWorld
-from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finish_other_arm, finished, launched
+from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finished, launched
 from specbench_testing.operator_builders import OLDER_UID, figure, operator_run, summary_of
 from specbench_testing.resources import edit
 from specbench_testing.run_phases import RUNS

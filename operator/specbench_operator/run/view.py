@@ -80,10 +80,10 @@ def select_plan(run: SpecBenchRun, config_map: Mapping[str, str]) -> BegunPlan:
     return BegunPlan(plan, plan_digest(plan))
 
 
-def check_plan(run: SpecBenchRun, plan: Plan, settings: OperatorSettings) -> None:
-    """Raises Stop for a plan that is not of this run, or whose contents would not be allowed in its spec.
+def check_plan(run: SpecBenchRun, plan: Plan, client_image: str, settings: OperatorSettings) -> None:
+    """Raises Stop for a plan that is not of this run, or whose contents or client image would not be allowed.
 
-    Whoever may write ConfigMaps may have written it. Pods get everything else from the spec, which is checked before.
+    Whoever may write ConfigMaps may have written both. Pods get everything else from the spec, which is checked before.
     """
     meta, spec = run.metadata, run.spec.model_copy(update=spec_fields(plan))
     problems = [*settings.refusals(spec, meta.namespace), *unreadable_files(spec)]
@@ -91,14 +91,17 @@ def check_plan(run: SpecBenchRun, plan: Plan, settings: OperatorSettings) -> Non
     own = (meta.namespace, meta.name, run.results_uid, run.spec.engine.kind)
     if (plan.namespace, plan.name, plan.uid, plan.engine.kind) != own:
         problems.append(Problem(PLAN, "is of another run or engine"))
+    if settings.fence_check and not settings.fence_check.allows_image(client_image):
+        remedy = "ask the administrator to add its repository to fence.images of the chart"
+        problems.append(Problem(CLIENT_IMAGE, f"{client_image} is not allowed on this cluster", remedy))
     if len(plan.points) > POINTS_MAX or len(plan.groups) > GROUPS_MAX:
         problems.append(Problem(PLAN, "has more points or engine groups than a run may have"))
     if problems:
         name, found = plan_name(meta.name, plan.added_rounds), "; ".join(map(str, problems))
         raise Stop(
             "PlanNotAllowed",
-            f"no engine is launched for the plan in ConfigMap {name}, which is not that of the spec: {found}: delete the"
-            " ConfigMap, and the operator makes it again from the spec; points that were measured are kept",
+            f"no engine is launched for what ConfigMap {name} contains: {found}: delete it, and the operator makes it"
+            " again from the spec; points that were measured are kept",
         )
 
 
@@ -109,21 +112,6 @@ def plan_of_another_version(why: str) -> Stop:
         f"this operator cannot launch engines for this run, whose plan another version of specbench made: {why}:"
         " install that version again until the run has finished, or delete the run; results are kept",
     )
-
-
-def with_begun_client(settings: OperatorSettings, config_map: Mapping[str, str]) -> OperatorSettings:
-    """The settings with the client image that the run began with. Raises Stop for one that the fence does not allow.
-
-    Whoever may write ConfigMaps may have written it.
-    """
-    image = config_map.get(CLIENT_IMAGE, settings.client_image)
-    if settings.fence_check and not settings.fence_check.allows_image(image):
-        raise Stop(
-            "ClientImageNotAllowed",
-            f"the run began with the image {image}, which this cluster does not allow: ask the administrator to add its"
-            " repository to fence.images of the chart, or delete the run",
-        )
-    return replace(settings, client_image=image)
 
 
 def secret_problems(
@@ -290,9 +278,10 @@ def build_run_view(
         begun = grown
     if stored is not None and begun.plan.stop is None:
         stored = replace(stored, ended={})
-    check_plan(run, begun.plan, settings)
+    client_image = observed.plan_data.get(CLIENT_IMAGE, settings.client_image)
+    check_plan(run, begun.plan, client_image, settings)
     run = with_forced_values(run, settings)
-    settings = with_begun_client(settings, observed.plan_data)
+    settings = replace(settings, client_image=client_image)
     failure = observed.stored if isinstance(observed.stored, StoreFailure) else None
     known = {row.index: row for row in previous.groups}
     context = LaunchContext(run.spec, settings, now, _degraded_since(previous))
