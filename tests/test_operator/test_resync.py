@@ -350,7 +350,7 @@ def test_a_watch_that_misses_a_change_is_broken(quiet: ResyncHarness, objects: l
     assert watched_for(quiet, 600) is None
     quiet.server.objects = [*objects, *quiet.server.objects[1:]]
     problem = watched_for(quiet, SETTINGS.watch_silence_s * 2)
-    assert problem and problem.startswith("the watch of SpecBenchRuns ")
+    assert (problem or "").startswith("the watch of SpecBenchRuns ")
 
 
 def test_a_watch_is_tried_again_without_an_end() -> None:

@@ -306,7 +306,7 @@ class Resync:
         return versions
 
     def _version_to_reach(self, kind: str, namespace: str | None) -> int:
-        """The version of the collection; for a suspected watch that of its newest object, unless it missed a deletion."""
+        """The version of the collection; for a suspect, that of its newest object, unless it missed a deletion."""
         version = int(self.api.version(kind, namespace))
         if (kind, namespace) not in self.liveness.suspects():
             return version
