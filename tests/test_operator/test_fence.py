@@ -303,7 +303,6 @@ def reason_of(decision: RunDecision) -> str:
         (other("a", phase="Pending", reason="WaitingForRuns"), True),
         (other("a", phase="Running", reason="S3Away"), True),
         (other("a", phase="Pending", reason="BucketMissing"), False),
-        (other("a", phase="Pending", reason="WaitingForGpuHours"), False),
         (other("a", LATER), False),
         (other("a", LATER, phase="Pending"), False),
         (other("a", phase="Suspended", suspended=True), False),
@@ -369,8 +368,8 @@ def test_the_limit_counts_all_runs_ahead_and_none_if_it_is_zero() -> None:
 def test_a_limit_stops_no_run_in_progress() -> None:
     world = world_of(fenced())
     world.settle()
-    world.settings = fenced(limits={"runs": 1, "gpuHours": 1})
-    busy = (other("a", phase="Running", gpu_seconds=7200),)
+    world.settings = fenced(limits={"runs": 1})
+    busy = (other("a", phase="Running"),)
     decision = decide_run(replace(world.observed(), namespace_runs=busy), world.settings, world.now)
     assert (decision.stop, decision.delete) == ((), ())
     world.run["status"] = {}
@@ -378,28 +377,16 @@ def test_a_limit_stops_no_run_in_progress() -> None:
     assert (decision.stop, decision.delete, reason_of(decision)) == ((), (), "Starting"), "also if status is lost"
 
 
-@pytest.mark.parametrize(
-    ("held", "gpus", "waits"), [(3599, 2, False), (3600, 2, True), (7200, 2, True), (7200, 0, False)]
-)
-def test_a_run_waits_when_the_gpu_hours_of_its_namespace_are_used(held: float, gpus: int, waits: bool) -> None:
-    edits = {"spec.placement.gpus": gpus, **({} if gpus else {"spec.engine": {"kind": "simulator"}})}
-    ended = [other("a", phase="Succeeded", ended=True, gpu_seconds=held)]
-    decision = decide_beside(ended, edits, gpuHours=1)
-    assert (reason_of(decision) == "WaitingForGpuHours") is waits
-    assert (decision.apply == ()) is waits
-
-
 def created_at_noon(phase: str) -> dict[str, Any]:
     run = operator_run()
     run["metadata"]["creationTimestamp"] = "2026-01-02T12:00:00Z"
-    return {**run, "status": {"phase": phase, "gpuSecondsHeld": 5}}
+    return {**run, "status": {"phase": phase}}
 
 
 @pytest.mark.parametrize(
     ("phase", "limits", "names"),
     [
         ("Pending", {"runs": 1}, ["demo"]),
-        ("Pending", {"gpuHours": 1}, ["demo"]),
         ("Pending", {}, []),
         ("Running", {"runs": 1}, []),
     ],
@@ -408,8 +395,8 @@ def test_runs_of_the_namespace_are_read_only_for_a_limit_and_a_run_that_has_not_
     phase: str, limits: dict[str, int], names: list[str]
 ) -> None:
     observed = observe(FakeApi.of(created_at_noon(phase)), limits=fenced(limits=limits).limits)
-    seen = [(run.name, run.created, run.phase, run.gpu_seconds) for run in observed.namespace_runs]
-    assert seen == [(name, "2026-01-02T12:00:00Z", phase, 5) for name in names]
+    seen = [(run.name, run.created, run.phase) for run in observed.namespace_runs]
+    assert seen == [(name, "2026-01-02T12:00:00Z", phase) for name in names]
 
 
 class SlowLists(FakeApi):

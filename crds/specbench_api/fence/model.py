@@ -66,8 +66,6 @@ class Limits(ApiModel):
     ttl_seconds_after_finished: Seconds = 0
     runs: Annotated[int, Field(ge=0)] = 0
     """Runs of one namespace in progress at the same time; the others wait."""
-    gpu_hours: Annotated[float, Field(ge=0)] = 0
-    """GPU-hours used by all runs of one namespace that exist; further runs wait."""
 
 
 class Fence(ApiModel):

@@ -197,7 +197,6 @@ def parse_namespace_run(raw: RawObject) -> NamespaceRun:
         suspended=bool((raw.get("spec") or {}).get("suspend", False)),
         deleting="deletionTimestamp" in meta,
         ended=bool(status.get("completionTime")),
-        gpu_seconds=float(status.get("gpuSecondsHeld", 0)),
     )
 
 

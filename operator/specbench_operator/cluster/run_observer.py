@@ -103,7 +103,7 @@ class RunObserver:
         self._results = results
         self._secrets = secrets or SecretReader(api)
         self._leader_worker_sets = leader_worker_sets
-        self._namespace_limited = limits is not None and bool(limits.runs or limits.gpu_hours)
+        self._namespace_limited = limits is not None and limits.runs > 0
         self._network_policies = network_policies
         self._clock = clock
         self._listed: dict[str, tuple[float, tuple[NamespaceRun, ...]]] = {}

@@ -1,13 +1,10 @@
-"""GPU-seconds that a run has held, and the limits of its namespace on GPU-hours and runs."""
+"""GPU-seconds that a run has held, and the limit of its namespace on runs in progress."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
-from specbench_api.fence.model import Limits
 from specbench_api.plan.names import ROLE_ENGINE
-from specbench_api.plan.size import SECONDS_AN_HOUR
 from specbench_api.spec.conditions import IN_PROGRESS_PHASES, Phase
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import RunStatus
@@ -62,9 +59,9 @@ def _held_seconds(pod: Pod, since: datetime | None, until: datetime) -> float:
     return max((min(end, until) - begin).total_seconds(), 0)
 
 
-# Limits of the fence that concern all runs of a namespace: a run that exceeds one waits until others end.
+# The limit of the fence on the runs of a namespace that are in progress: further ones wait until others end.
 #
-# Runs in progress are never stopped by a limit; it only decides which run may begin. Waiting runs begin in the order of
+# Runs in progress are never stopped by it; it only decides which run may begin. Waiting runs begin in the order of
 # their creation. A run that could not begin anyway, because its store cannot be read for example, does not keep its
 # turn: otherwise one wrong name would stop its namespace. Runs that are resumed or corrected together do not observe
 # each other as in progress yet; `handlers.reconcilers` remembers those that just began.
@@ -73,30 +70,6 @@ _STARTABLE_PHASES = (Phase.PENDING, Phase.SUSPENDED, "")
 _WAITING_FOR_RUNS = "WaitingForRuns"
 _KEEPS_ITS_TURN = ("", str(Phase.PENDING), str(Phase.SUSPENDED), "WaitingForS3", _WAITING_FOR_RUNS)
 """Reasons of a run that begins as soon as it may."""
-
-
-def _limit_wait(run: SpecBenchRun, created: str, runs: Iterable[NamespaceRun], limits: Limits) -> NamespaceWait | None:
-    """Why a run that is not in progress must wait; None if it may begin.
-
-    `created`: its creationTimestamp. `runs`: all runs of its namespace.
-    """
-    others = [other for other in runs if other.uid != run.metadata.uid]
-    used_hours = sum(each.gpu_seconds for each in runs) / SECONDS_AN_HOUR
-    if run.spec.placement.engine_devices and 0 < limits.gpu_hours <= used_hours:
-        message = (
-            f"the runs of this namespace have used {used_hours:.1f} GPU-hours, and this cluster allows"
-            f" {limits.gpu_hours:g}: delete finished runs (their results stay), or ask the administrator to raise"
-            " fence.limits.gpuHours"
-        )
-        return NamespaceWait("WaitingForGpuHours", message, frozenset())
-    ahead = sorted(other.name for other in others if _is_ahead(other, (created, run.metadata.name)))
-    if not 0 < limits.runs <= len(ahead):
-        return None
-    message = (
-        f"this cluster allows {limits.runs} runs of a namespace at a time, and {list_names(ahead)} come first:"
-        " this run starts when one of them ends or is suspended"
-    )
-    return NamespaceWait(_WAITING_FOR_RUNS, message, frozenset(ahead))
 
 
 def _is_ahead(other: NamespaceRun, own: tuple[str, str]) -> bool:
@@ -116,5 +89,13 @@ def find_namespace_wait(
     jobs = (*children.engines, *children.clients)
     if previous.phase in IN_PROGRESS_PHASES or any(not (job.stopping_or_ended or job.deleting) for job in jobs):
         return None
-    created = str(observed.resource["metadata"].get("creationTimestamp", ""))
-    return _limit_wait(run, created, observed.namespace_runs, settings.limits)
+    own = (str(observed.resource["metadata"].get("creationTimestamp", "")), run.metadata.name)
+    others = [other for other in observed.namespace_runs if other.uid != run.metadata.uid]
+    ahead, most = sorted(other.name for other in others if _is_ahead(other, own)), settings.limits.runs
+    if not 0 < most <= len(ahead):
+        return None
+    message = (
+        f"this cluster allows {most} runs of a namespace at a time, and {list_names(ahead)} come first:"
+        " this run starts when one of them ends or is suspended"
+    )
+    return NamespaceWait(_WAITING_FOR_RUNS, message, frozenset(ahead))

@@ -86,8 +86,6 @@ class NamespaceRun:
     suspended: bool = False
     deleting: bool = False
     ended: bool = False
-    gpu_seconds: float = 0
-    """GPU-seconds that it has held so far."""
 
 
 @dataclass(frozen=True)

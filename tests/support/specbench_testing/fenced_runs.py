@@ -42,7 +42,6 @@ FENCE: dict[str, Any] = {
         "activeDeadlineSeconds": 86_400,
         "ttlSecondsAfterFinished": 604_800,
         "runs": 0,
-        "gpuHours": 0,
     },
 }
 """Values of the chart, and so the operator's file."""
