@@ -19,10 +19,14 @@ import yaml
 
 from generators.custom_resources import CAMPAIGN, RUN
 from specbench_api.fence.model import Fence
+from specbench_api.plan.expansion import expand
+from specbench_api.spec.parsing import parse_run
+from specbench_operator.render.engine_job import engine_job
 from specbench_operator.settings import Lease, OperatorSettings
 from specbench_operator.telemetry import Telemetry
-from specbench_testing.charts import CHART, ChartRefused, Helm, Rendered
+from specbench_testing.charts import CHART, KUBERNETES, ChartRefused, Helm, Rendered
 from specbench_testing.cluster import APPLY, ApiError, Cluster
+from specbench_testing.operator_builders import SETTINGS, operator_run
 from specbench_testing.operator_process import GROUP_RULES, LEASE_RULES, RULES, eventually
 from specbench_testing.shared_cluster import program
 
@@ -122,6 +126,38 @@ def run_roles(rendered: Rendered, kind: str = "Role") -> list[dict[str, Any]]:
 
 def test_helm_lint_succeeds(helm: Helm) -> None:
     assert "0 chart(s) failed" in helm.run("lint", "--strict", str(CHART))
+
+
+@pytest.mark.parametrize("page", ["NOTES.txt", "upgrade.md"])
+def test_the_commands_before_an_uninstallation_suspend_all_runs_and_wait_for_their_engines(
+    helm: Helm, tmp_path: Path, page: str
+) -> None:
+    """An operator that is gone cannot end engines. `helm template` leaves the notes out."""
+    text = (CHART.parents[1] / "docs/how-to/upgrade.md").read_text()
+    if page == "NOTES.txt":
+        chart = shutil.copytree(CHART, tmp_path / "chart")
+        (chart / "templates/notes.yaml").write_text(
+            'text: {{ include (print .Template.BasePath "/NOTES.txt") . | toJson }}'
+        )
+        options = ["--set", "image.repository=specbench,watchNamespaces={bench}", "--kube-version", KUBERNETES]
+        text = helm.run("template", "x", str(chart), *options, "--show-only", "templates/notes.yaml")
+        text = yaml.safe_load(text)["text"]
+    (suspend,) = re.findall(
+        r"kubectl -n bench get (\S+) -o name \| xargs -r -n1 kubectl -n bench patch (.+)$", text, re.MULTILINE
+    )
+    (waited,) = re.findall(r"kubectl -n bench wait --for=delete pod --selector=(\S+)", text)
+    kinds = [
+        yaml.safe_load((CHART / f"files/crds/specbench.io_{row.plural}.yaml").read_text()) for row in (CAMPAIGN, RUN)
+    ]
+    assert suspend[0].split(",") == [kind["spec"]["names"]["shortNames"][0] for kind in kinds], "campaigns first"
+    patch = json.loads(re.fullmatch(r"--type=merge -p '(.+)'", suspend[1])[1])
+    resource = operator_run()
+    resource["spec"] |= patch["spec"]
+    run = parse_run(resource)
+    plan = expand(run)
+    pod = engine_job(run, plan, plan.groups[0], 1, SETTINGS)["spec"]["template"]
+    assert run.spec.suspend
+    assert dict(row.split("=") for row in waited.split(",")).items() <= pod["metadata"]["labels"].items()
 
 
 def test_the_default_rendering_matches_the_golden_file(helm: Helm) -> None:
