@@ -59,8 +59,10 @@ class Liveness:
         A watch that is suspected is healthy again if it has reached its version, although not the earlier one.
         """
         now, late, reached = self._clock(), self._late(), self._reached()
-        behind = {scope: row for scope, row in late.items() if reached.get(scope, -1) < versions.get(scope, -1)}
-        self._expected = {scope: _Expected(version, now) for scope, version in versions.items()} | behind
+        self._expected = {
+            **{scope: _Expected(version, now) for scope, version in versions.items()},
+            **{scope: row for scope, row in late.items() if reached.get(scope, -1) < versions.get(scope, -1)},
+        }
 
     def suspects(self) -> set[Scope]:
         """The watches that have been behind their collection for half of the time after which they count as broken."""
