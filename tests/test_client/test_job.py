@@ -19,16 +19,16 @@ from typing import Any, NoReturn
 import pytest
 
 from specbench_api.outcome.exit_codes import Exit
-from specbench_api.outcome.layout import GATE, manifest_key, run_root
+from specbench_api.outcome.layout import GATE, PLAN_DIGEST_VARIABLE, manifest_key, run_root
 from specbench_api.outcome.termination_message import Termination
-from specbench_api.plan.canonical import digest_of_gate
+from specbench_api.plan.canonical import digest, digest_of_gate
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.gate import Gate, GateRequest
 from specbench_api.spec.slo import SLO_VARIABLE, Slo
 from specbench_client.documents.summary import RunSummary
 from specbench_client.drive.options import DriveOptions
 from specbench_client.job import commands, termination
-from specbench_client.job.commands import run_program
+from specbench_client.job.commands import read_plan, run_program
 from specbench_client.job.termination import StopRequested, TerminationWriter, termination_log
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.folder import FolderStore
@@ -108,6 +108,22 @@ def test_invalid_plan_exits_with_2(tmp_path: Path) -> None:
 
     assert run_program(drive_args(tmp_path)) == 2
     assert termination_message(tmp_path)["reason"] == "PlanUnreadable"
+
+
+@pytest.mark.parametrize("command", ["drive", "report"])
+def test_a_plan_that_was_replaced_after_the_job_was_created_exits_with_2(
+    command: str, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "plan.json"
+    monkeypatch.setenv(PLAN_DIGEST_VARIABLE, digest(file.read_text()))
+    assert read_plan(file) == plan
+    file.write_text(plan.model_copy(update={"namespace": "prod"}).to_json())
+    drive = drive_args(tmp_path)
+    arguments = {"drive": drive, "report": ["report", *drive[1:3], *drive[drive.index("--results") :]]}[command]
+
+    assert run_program(arguments) == 2
+    assert termination_message(tmp_path)["reason"] == "OtherPlan"
+    assert not (tmp_path / "results").exists()
 
 
 def test_unreachable_engine_exits_with_4(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from specbench_api.fence.check import repository_of
 from specbench_api.fence.model import Fence
-from specbench_api.outcome.layout import PLAN
+from specbench_api.outcome.layout import PLAN, PLAN_DIGEST_VARIABLE
 from specbench_api.plan.canonical import digest, plan_digest
 from specbench_api.plan.expansion import expand, lay_out
 from specbench_api.plan.plan import Plan
@@ -506,6 +506,14 @@ def test_what_happens_without_the_fence(attack: Attack) -> None:
         assert contains(found, attack.gets)
 
 
+def without_plan(found: list[Any]) -> list[Any]:
+    """The manifests without the plan's ConfigMap, and without the digest of its text that clients get."""
+    for job in (each for each in found if each["kind"] == "Job"):
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        container["env"] = [row for row in container.get("env", []) if row["name"] != PLAN_DIGEST_VARIABLE]
+    return [each for each in found if each["kind"] != "ConfigMap"]
+
+
 NOT_PLANNABLE = {
     "placement.template.metadata.annotations": {"container.apparmor.security.beta.kubernetes.io/engine": "unconfined"},
     "placement.affinity.nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}},
@@ -540,13 +548,13 @@ def test_a_forged_plan_gets_nothing_that_the_fence_refuses(attack: Attack) -> No
     """
     world = tenant_world(FENCED, {})
     world.plan_data = forged(attack.edits)
-    launches = [each for each in manifests(world) if each["kind"] != "ConfigMap"]
+    launches = without_plan(manifests(world))
     if attack.condition.startswith(PLANNED) and "SecretRef" not in attack.condition:
         assert (launches, world.status_and_reason(ConditionType.STALLED)) == ([], ("True", "PlanNotAllowed"))
         assert f"spec.{attack.condition}: " in world.condition(ConditionType.STALLED).message
     else:
         allowed = tenant_world(FENCED, {})
-        assert launches in ([], [each for each in manifests(allowed) if each["kind"] != "ConfigMap"])
+        assert launches in ([], without_plan(manifests(allowed)))
 
 
 @pytest.mark.parametrize(("image", "launched"), [("vllm/vllm-openai:v1", True), ("evil.example/miner:1", False)])

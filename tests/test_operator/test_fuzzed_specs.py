@@ -55,10 +55,10 @@ def documents() -> list[Any]:
 def render_all(run: SpecBenchRun, plan: Plan) -> None:
     """Render every child of a run."""
     plan_config_map(run, plan, "", "")
-    report_job(run, plan, SETTINGS)
+    report_job(run, plan, SETTINGS, "")
     estimate(plan)
     for group in plan.groups[:4]:
-        client_job(run, plan, group, 1, SETTINGS, engine=HostFacts(), engine_pod="uid")
+        client_job(run, plan, group, 1, SETTINGS, engine=HostFacts(), engine_pod="uid", plan_digest="")
         if run.spec.engine.kind == "external":
             continue
         engine_service(run, plan, group, 1)

@@ -71,10 +71,17 @@ def test_only_engine_and_client_reference_the_token_secret() -> None:
     assert "hub" not in plan.to_json()
     assert "tokenSecretRef" not in plan.to_json()
     client = client_job(
-        run, plan, plan.groups[0], 0, SETTINGS, engine=HostFacts(unknown_reason="it was not seen"), engine_pod="pod"
+        run,
+        plan,
+        plan.groups[0],
+        0,
+        SETTINGS,
+        engine=HostFacts(unknown_reason="it was not seen"),
+        engine_pod="pod",
+        plan_digest="",
     )
     assert row in client["spec"]["template"]["spec"]["containers"][0]["env"], "prompts and tokenizers may be gated too"
-    assert "HF_TOKEN" not in json.dumps(report_job(run, plan, SETTINGS)), "a report downloads nothing from a hub"
+    assert "HF_TOKEN" not in json.dumps(report_job(run, plan, SETTINGS, "")), "a report downloads nothing from a hub"
 
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_TOKEN"])

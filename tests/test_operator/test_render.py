@@ -222,11 +222,11 @@ def _service(run: SpecBenchRun, plan: Plan) -> Any:
 
 
 def _client(run: SpecBenchRun, plan: Plan) -> Any:
-    return client_job(run, plan, plan.groups[1], 2, SETTINGS, engine=PLACE, engine_pod="pod-uid")
+    return client_job(run, plan, plan.groups[1], 2, SETTINGS, engine=PLACE, engine_pod="pod-uid", plan_digest="")
 
 
 def _report(run: SpecBenchRun, plan: Plan) -> Any:
-    return report_job(run, plan, SETTINGS)
+    return report_job(run, plan, SETTINGS, "")
 
 
 GATE = Gate(baseline_ref=BaselineRef(run="main"), tolerances=[Tolerance(metric=GateMetric.TTFT, percentile="p95")])
@@ -328,7 +328,7 @@ def test_engines_listen_in_the_family_of_the_operators_pod(name: str, monkeypatc
 def test_the_api_key_is_passed_by_reference_to_measuring_clients_only() -> None:
     run, plan = given(EXTERNAL)
     assert "endpoint-key" not in plan_config_map(run, plan, IMAGE, DIGEST)["data"][PLAN]
-    assert "endpoint-key" not in json.dumps([report_job(run, plan, SETTINGS), _gate(run, plan)])
+    assert "endpoint-key" not in json.dumps([report_job(run, plan, SETTINGS, ""), _gate(run, plan)])
     (variable,) = [row for row in _container_of(_client(run, plan))["env"] if row["name"] == API_KEY_VARIABLE]
     reference = {"name": "endpoint-key", "key": "OPENAI_API_KEY"}
     assert variable == {"name": "OPENAI_API_KEY", "valueFrom": {"secretKeyRef": reference}}
@@ -381,8 +381,8 @@ def test_every_pod_mounts_the_plan_with_the_rounds_that_were_added(edits: dict[s
     assert Plan.from_json(created["data"][PLAN]) == grown
     jobs = [
         engine_job(run, grown, grown.groups[-1], 1, SETTINGS),
-        client_job(run, grown, grown.groups[-1], 1, SETTINGS, engine=PLACE, engine_pod="pod-uid"),
-        report_job(run, grown, SETTINGS),
+        client_job(run, grown, grown.groups[-1], 1, SETTINGS, engine=PLACE, engine_pod="pod-uid", plan_digest=""),
+        report_job(run, grown, SETTINGS, ""),
     ]
     volumes = [volume for job in jobs for volume in job["spec"]["template"]["spec"]["volumes"]]
     mounted = [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]

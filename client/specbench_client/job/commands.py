@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import re
 import secrets
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,9 +24,10 @@ from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.exit_codes import Exit
-from specbench_api.outcome.layout import run_root
+from specbench_api.outcome.layout import PLAN_DIGEST_VARIABLE, run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
 from specbench_api.outcome.termination_message import Termination
+from specbench_api.plan.canonical import digest
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.engine import flaw_of
 from specbench_api.spec.gate import GATE_VARIABLE, GateRequest
@@ -97,31 +98,41 @@ def program() -> None:
 )
 @LOG
 @click.pass_obj
-def drive(termination: TerminationWriter, /, **given: Any) -> Termination:
+def drive(
+    termination: TerminationWriter,
+    /,
+    *,
+    plan_file: Path,
+    group: int,
+    attempt: str,
+    endpoint: str,
+    results: str,
+    prompts: Path,
+    place: str | None,
+) -> Termination:
     """Measure every point of group N that has no manifest.
 
     \b
       specbench-client drive --plan plan.json --group 0 --attempt 1 --endpoint http://127.0.0.1:8000 --results results
     """  # noqa: D301 -- \b is click's, and must be the real character
-    call = _DriveArguments(**given)
-    plan = read_plan(call.plan_file)
-    attempt = _new_attempt(call.attempt)
-    group, store = _engine_group_at(plan, call.group), _open_run_store(plan, call.results)
-    if flaw := flaw_of(call.endpoint):
+    plan = read_plan(plan_file)
+    new_attempt = _new_attempt(attempt)
+    engine_group, store = _engine_group_at(plan, group), _open_run_store(plan, results)
+    if flaw := flaw_of(endpoint):
         raise BadInput(f"--endpoint {flaw}")
-    place = HostFacts()
-    if call.place is not None:
-        place = _parse_document(HostFacts.from_untrusted_json, call.place, "--place: not the place of an engine")
-    check_s3_server(RetryingStore(open_store(call.results), RetryPolicy(CLAIM_PATIENCE_S)))
+    host_facts = HostFacts()
+    if place is not None:
+        host_facts = _parse_document(HostFacts.from_untrusted_json, place, "--place: not the place of an engine")
+    check_s3_server(RetryingStore(open_store(results), RetryPolicy(CLAIM_PATIENCE_S)))
     options = DriveOptions(
-        attempt=attempt,
-        base_dir=call.prompts,
-        place=place,
+        attempt=new_attempt,
+        base_dir=prompts,
+        place=host_facts,
         client=ClientOptions(headers=api_key_header() if plan.engine.is_external else {}),
     )
-    result = asyncio.run(_interruptible(drive_group(plan, group, call.endpoint, store, options), termination))
+    result = asyncio.run(_interruptible(drive_group(plan, engine_group, endpoint, store, options), termination))
     measured, found = len(result.measured), len(result.found)
-    message = f"group {call.group}: {measured} points measured, {found} were already measured"
+    message = f"group {group}: {measured} points measured, {found} were already measured"
     return Termination(code=Exit.OK, reason="Measured", message=message)
 
 
@@ -181,17 +192,6 @@ def gate(results: str, request: str) -> Termination:
     return Termination(code=Exit.OK, reason=str(gate_report.reason), message=gate_report.message)
 
 
-@dataclass(frozen=True)
-class _DriveArguments:
-    plan_file: Path
-    group: int
-    attempt: str
-    endpoint: str
-    results: str
-    prompts: Path
-    place: str | None
-
-
 async def _interruptible(work: Coroutine[Any, Any, T], termination: TerminationWriter) -> T:
     """Run a coroutine; a signal cancels it, and StopRequested is raised after its clean-up."""
     task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
@@ -217,13 +217,20 @@ _REMEDY = "use the client of the version that wrote it"
 
 
 def read_plan(file: Path) -> Plan:
-    """Read the plan from a file."""
+    """Read the plan from a file. The environment may contain its digest."""
     try:
-        return Plan.from_json(file.read_bytes())
+        data = file.read_bytes()
+        plan = Plan.from_json(data)
     except OSError as error:
         raise BadInput(f"{file}: {error.strerror}: give the plan.json of the run", "PlanUnreadable") from error
     except ValidationError as error:
         raise BadInput(f"{file}: not a plan of this version: {error}: {_REMEDY}", "PlanUnreadable") from error
+    found = digest(data.decode())
+    if os.environ.get(PLAN_DIGEST_VARIABLE, found) != found:
+        raise BadInput(
+            f"{file} is not the plan for which this client was created: find out who changed its ConfigMap", "OtherPlan"
+        )
+    return plan
 
 
 def _engine_group_at(plan: Plan, index: int) -> EngineGroup:

@@ -23,6 +23,8 @@ from typing import Annotated
 from pydantic import Field
 
 PLAN = "plan.json"
+PLAN_DIGEST_VARIABLE = "SPECBENCH_PLAN_DIGEST"
+"""Environment variable of a client with the digest of its plan's text: somebody may replace the ConfigMap it is in."""
 PROVENANCE = "provenance.json"
 SUMMARY = "summary.json"
 STATUS = "status.json"

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.exit_codes import Exit
-from specbench_api.outcome.layout import PLAN, run_root
+from specbench_api.outcome.layout import PLAN, PLAN_DIGEST_VARIABLE, run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
 from specbench_api.plan.names import (
     LABEL_ROLE,
@@ -263,10 +263,12 @@ def client_job(
     *,
     engine: HostFacts,
     engine_pod: str,
+    plan_digest: str,
 ) -> Manifest:
     """The client Job of one launch.
 
     `engine`: facts about where the engine runs, which the client stores with the results. `engine_pod`: UID of its pod.
+    `plan_digest`: that of the plan's document, which the client compares.
     """
     key = ChildKey(ROLE_CLIENT, group.index, attempt)
     args = (
@@ -277,8 +279,8 @@ def client_job(
         *("--endpoint", literal(endpoint(run, plan, group, attempt))),
         *("--results", run.spec.results.s3.uri),
     )
-    facts = {HOST_FACTS_VARIABLE: engine.to_line()}
-    pod = client_pod(run, args, settings, facts, resources=client_requirements(run, settings), plan=plan)
+    extra = {HOST_FACTS_VARIABLE: engine.to_line(), PLAN_DIGEST_VARIABLE: plan_digest}
+    pod = client_pod(run, args, settings, extra, resources=client_requirements(run, settings), plan=plan)
     return _job(
         {
             **metadata(run, client_name(run.metadata.name, group.index, attempt), key, group.arm),
@@ -292,7 +294,7 @@ def client_job(
     )
 
 
-def report_job(run: SpecBenchRun, plan: Plan, settings: OperatorSettings) -> Manifest:
+def report_job(run: SpecBenchRun, plan: Plan, settings: OperatorSettings, plan_digest: str) -> Manifest:
     """The Job that makes the summary and the report from stored results; it needs no engine.
 
     The current SLO is passed to it, because the plan does not contain it: it may change while the run is in progress.
@@ -307,7 +309,7 @@ def report_job(run: SpecBenchRun, plan: Plan, settings: OperatorSettings) -> Man
             run,
             args,
             settings,
-            {SLO_VARIABLE: slo.to_line()} if slo else {},
+            {PLAN_DIGEST_VARIABLE: plan_digest, **({SLO_VARIABLE: slo.to_line()} if slo else {})},
             resources=report_requirements(run),
             plan=plan,
         ),

@@ -107,7 +107,11 @@ def creations(run_view: RunView, state: RunState) -> Manifests:
             plan_config_map(run_view.run, begun.plan, run_view.settings.client_image, begun.sha256),
             *_launch_objects(run_view),
             *_serving_objects(run_view),
-            *((report_job(run_view.run, run_view.plan, run_view.settings),) if state.report_due else ()),
+            *(
+                (report_job(run_view.run, run_view.plan, run_view.settings, run_view.begun.digest),)
+                if state.report_due
+                else ()
+            ),
         )
         if not _exists_as_wanted(run_view.children, manifest)
     )
@@ -128,7 +132,14 @@ def _launch_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
         if run_view.children.running_already:
             facts = ENDPOINT_WHEREABOUTS
             job = client_job(
-                run_view.run, run_view.plan, group, attempt, run_view.settings, engine=facts, engine_pod=""
+                run_view.run,
+                run_view.plan,
+                group,
+                attempt,
+                run_view.settings,
+                engine=facts,
+                engine_pod="",
+                plan_digest=run_view.begun.digest,
             )
             yield with_prior_launches(job, prior)
             return
@@ -153,7 +164,14 @@ def _serving_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
         pod = current_pod(run_view.children.pods_of(engine))
         facts, uid = collect_host_facts(run_view.run, pod, run_view.nodes), pod.ref.uid if pod else ""
         job = client_job(
-            run_view.run, run_view.plan, view.group, attempt, run_view.settings, engine=facts, engine_pod=uid
+            run_view.run,
+            run_view.plan,
+            view.group,
+            attempt,
+            run_view.settings,
+            engine=facts,
+            engine_pod=uid,
+            plan_digest=run_view.begun.digest,
         )
         yield with_engine_nodes(job, run_view.served_on if pod else ())
 

@@ -20,7 +20,7 @@ from specbench_operator.render.client_jobs import results_uri, unreadable_files
 from specbench_operator.run.actions import creations, deletions, relaunches, releases, stops
 from specbench_operator.run.events import run_events
 from specbench_operator.run.gate import with_gate
-from specbench_operator.run.gpu_seconds import find_namespace_wait, with_gpu_seconds
+from specbench_operator.run.gpu_seconds import WAITING_FOR_RUNS, find_namespace_wait, with_gpu_seconds
 from specbench_operator.run.launches.children import Children, children_of
 from specbench_operator.run.launches.client import judge_ended_client, start_delay
 from specbench_operator.run.launches.group import is_recorded_in_status, stop_and_keep_job
@@ -179,7 +179,7 @@ def state_of(run_view: RunView) -> RunState:
         message = "spec.suspend is true: GPUs are released and results are kept; set it to false to continue"
         return RunState(Phase.SUSPENDED, "Suspended", message)
     if run_view.namespace_wait:
-        return RunState(Phase.PENDING, run_view.namespace_wait.reason, run_view.namespace_wait.message)
+        return RunState(Phase.PENDING, WAITING_FOR_RUNS, run_view.namespace_wait.message)
     if run_view.active_group:
         return _measuring(run_view)
     # While S3 cannot be read, counts are those in status, and somebody may have removed them.

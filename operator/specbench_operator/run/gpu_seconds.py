@@ -67,8 +67,8 @@ def _held_seconds(pod: Pod, since: datetime | None, until: datetime) -> float:
 # each other as in progress yet; `handlers.reconcilers` remembers those that just began.
 
 _STARTABLE_PHASES = (Phase.PENDING, Phase.SUSPENDED, "")
-_WAITING_FOR_RUNS = "WaitingForRuns"
-_KEEPS_ITS_TURN = ("", str(Phase.PENDING), str(Phase.SUSPENDED), "WaitingForS3", _WAITING_FOR_RUNS)
+WAITING_FOR_RUNS = "WaitingForRuns"
+_KEEPS_ITS_TURN = ("", str(Phase.PENDING), str(Phase.SUSPENDED), "WaitingForS3", WAITING_FOR_RUNS)
 """Reasons of a run that begins as soon as it may."""
 
 
@@ -98,4 +98,4 @@ def find_namespace_wait(
         f"this cluster allows {most} runs of a namespace at a time, and {list_names(ahead)} come first:"
         " this run starts when one of them ends or is suspended"
     )
-    return NamespaceWait(_WAITING_FOR_RUNS, message, frozenset(ahead))
+    return NamespaceWait(message, frozenset(ahead))

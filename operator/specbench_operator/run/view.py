@@ -10,7 +10,7 @@ from functools import cached_property
 from specbench_api.errors import Problem
 from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.status_document import StatusDocument
-from specbench_api.plan.canonical import plan_digest
+from specbench_api.plan.canonical import digest, plan_digest
 from specbench_api.plan.expansion import expand, spec_fields, with_requested_round
 from specbench_api.plan.names import plan_name
 from specbench_api.plan.plan import Plan
@@ -41,7 +41,6 @@ from specbench_operator.state.timestamps import parse_timestamp
 class NamespaceWait:
     """Why a run must not begin yet. `awaits`: names of the runs of which one must end first."""
 
-    reason: str
     message: str
     awaits: frozenset[str]
 
@@ -51,13 +50,19 @@ class BegunPlan:
     """The plan that a run began with. `sha256`: its digest by the version that made it.
 
     `as_written`: whether this version would write the same document. `unknown_field`: the first field that this version
-    does not know, and must not ignore; None if it knows all.
+    does not know, and must not ignore; None if it knows all. `text`: the document; None if it is not stored yet.
     """
 
     plan: Plan
     sha256: str
     as_written: bool = True
     unknown_field: str | None = None
+    text: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """The digest of the document that clients get."""
+        return digest(self.plan.to_json() if self.text is None else self.text)
 
 
 def select_plan(run: SpecBenchRun, config_map: Mapping[str, str]) -> BegunPlan:
@@ -75,7 +80,7 @@ def select_plan(run: SpecBenchRun, config_map: Mapping[str, str]) -> BegunPlan:
         as_written = plan.to_json() == text
         unknown_field = None if as_written else plan.unknown_field(text.encode())
         plan = plan.model_copy(update={"placement": run.spec.placement})  # engines get that of the spec anyway
-        return BegunPlan(plan, config_map.get(PLAN_SHA256) or plan_digest(plan), as_written, unknown_field)
+        return BegunPlan(plan, config_map.get(PLAN_SHA256) or plan_digest(plan), as_written, unknown_field, text)
     plan = expand(run)
     return BegunPlan(plan, plan_digest(plan))
 
@@ -89,7 +94,9 @@ def check_plan(run: SpecBenchRun, plan: Plan, client_image: str, settings: Opera
     problems = [*settings.refusals(spec, meta.namespace), *unreadable_files(spec)]
     problems += [*engine_problems(spec, plan.arms), *placement_problems(spec)]
     own = (meta.namespace, meta.name, run.results_uid, run.spec.engine.kind)
-    if (plan.namespace, plan.name, plan.uid, plan.engine.kind) != own:
+    # The fence checks the endpoints of the engine, and clients send load to those of the arms.
+    other_servers = any(arm.endpoint not in (plan.engine.endpoints or [None]) for arm in plan.arms)
+    if (plan.namespace, plan.name, plan.uid, plan.engine.kind) != own or other_servers:
         problems.append(Problem(PLAN, "is of another run or engine"))
     if settings.fence_check and not settings.fence_check.allows_image(client_image):
         remedy = "ask the administrator to add its repository to fence.images of the chart"

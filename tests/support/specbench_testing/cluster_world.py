@@ -14,9 +14,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from specbench_api.outcome.exit_codes import Exit
-from specbench_api.outcome.layout import PLAN
+from specbench_api.outcome.layout import PLAN, PLAN_DIGEST_VARIABLE
 from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.outcome.termination_message import Termination
+from specbench_api.plan.canonical import digest
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import (
     LABEL_ATTEMPT,
@@ -330,7 +331,11 @@ class ClusterWorld:
         ref, owner = ObjectRef(kind, name, f"uid-{next(self._uids)}"), meta["ownerReferences"][0]["uid"]
         if kind == "Job":
             assert name not in self.jobs, f"{name} already exists"
-            self.images[name] = manifest["spec"]["template"]["spec"]["containers"][0]["image"]
+            pod = manifest["spec"]["template"]["spec"]
+            self.images[name] = pod["containers"][0]["image"]
+            if any(volume["name"] == "plan" for volume in pod.get("volumes", [])):
+                given = {"name": PLAN_DIGEST_VARIABLE, "value": digest(self.plan_data[PLAN])}
+                assert given in pod["containers"][0]["env"], "a client refuses another plan than the one that it mounts"
             suspended, queue = bool(manifest["spec"].get("suspend")), labels.get(LABEL_KUEUE_QUEUE, "")
             engine_pod = meta.get("annotations", {}).get(ANNOTATION_ENGINE_POD, "")
             started = None if suspended else self.now

@@ -101,7 +101,9 @@ def own_jobs(run: SpecBenchRun, settings: OperatorSettings = SETTINGS) -> dict[s
     plan = expand(run)
     request = GateRequest(gate_digest="0" * 64, gate=Gate(baseline_ref=BaselineRef(run="main")), baseline="s3://b/r")
     return {
-        "client": client_job(run, plan, plan.groups[0], 1, settings, engine=HostFacts(), engine_pod="pod"),
-        "report": report_job(run, plan, settings),
+        "client": client_job(
+            run, plan, plan.groups[0], 1, settings, engine=HostFacts(), engine_pod="pod", plan_digest=""
+        ),
+        "report": report_job(run, plan, settings, ""),
         "gate": gate_job(run, request, settings),
     }
