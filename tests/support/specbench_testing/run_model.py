@@ -19,7 +19,6 @@ from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.expansion import expand, with_another_round
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_PLAN
-from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import GroupState, Phase
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
@@ -56,6 +55,7 @@ from specbench_testing.run_model_values import (
     from_job_manifest,
     from_object_manifest,
     older_world,
+    restarted,
     status_content,
     status_of,
     status_text,
@@ -233,7 +233,10 @@ class ModelOperator:
 
     def steps(self, world: RunWorld) -> Iterator[RunStep]:
         """The next request of the last decision, or the next decision if it changes something."""
-        if world.writes:
+        if not world.permitted:
+            if world.writes:
+                yield Step("API server answers 403", world._replace(writes=(), current=True))
+        elif world.writes:
             yield self._write(world, world.writes[0])
         elif (seen := world.views.run or world.run).uid:
             outcome = self.outcome(world)
@@ -248,7 +251,7 @@ class ModelOperator:
     def faults(self, world: RunWorld) -> Iterator[RunStep]:
         """The operator is killed before its next request, or the API server rejects it."""
         if world.writes:
-            yield Step("operator is killed", world._replace(writes=(), views=Views(), current=True))
+            yield Step("operator is killed", restarted(world))
             if world.writes[0].verb != "status":
                 yield Step("API server rejects the write", self._rejected(world, "Refused"))
 
@@ -262,6 +265,7 @@ class ModelOperator:
             world.objects if views.objects is None else views.objects,
             world.stored,
             world.store_up,
+            world.downgraded,
         )
         if seen not in self._outcomes:
             self._outcomes[seen] = self._decide(*seen)
@@ -275,6 +279,7 @@ class ModelOperator:
         objects: Objects,
         stored: Stored,
         store_up: bool,
+        downgraded: bool,
     ) -> Outcome:
         resource = self._raw_run(run)
         rounds = [child.attempt or 0 for child in objects if child.role == ROLE_PLAN and child.owner == run.uid]
@@ -292,9 +297,15 @@ class ModelOperator:
             tuple(map(to_object, objects)),
             stored=None if finished else results if store_up else AWAY,
         )
-        with self._without_repeated_parsing(run, plan):
+        begun = BegunPlan(plan, plan_digest(plan))
+        if downgraded and rounds:
+            begun = replace(begun, as_written=False, unknown_field="flux")
+        with self._without_repeated_parsing(run, begun):
             decision = decide.decide_run(observed, self._settings, NOON)
-        return self._writes_of(decision, run)
+        outcome = self._writes_of(decision, run)
+        created = [write.fields.role for write in outcome.writes if write.verb == "create"]
+        assert not (begun.unknown_field and self._launch_role in created), "an engine is launched for an unknown plan"
+        return outcome
 
     def _status_document(self, uid: str, points: int) -> StatusDocument:
         """What the report stores: that of the plan without the round requests it."""
@@ -309,7 +320,7 @@ class ModelOperator:
         return any(row.state is GroupState.FAILED for row in status.groups)
 
     @contextmanager
-    def _without_repeated_parsing(self, run: ModelRun, plan: Plan) -> Iterator[None]:
+    def _without_repeated_parsing(self, run: ModelRun, begun: BegunPlan) -> Iterator[None]:
         """Parse each text once. Parsing the same spec, plan and status takes most of the time of a decision."""
 
         def parsed(_: object) -> SpecBenchRun:
@@ -320,7 +331,7 @@ class ModelOperator:
             (gate, "parsed_run", parsed),
             (decide, "read_status", lambda *_: status_of(run.status)),
             (decide, "fit_to_size", lambda status: status),
-            (view, "select_plan", lambda *_: BegunPlan(plan, plan_digest(plan))),
+            (view, "select_plan", lambda *_: begun),
         ]
         originals = [getattr(module, name) for module, name, _ in replaced]
         for module, name, value in replaced:

@@ -14,6 +14,7 @@ from specbench_testing.run_model_values import (
     ModelRun,
     RunWorld,
     Stored,
+    restarted,
     status_of,
 )
 
@@ -138,6 +139,10 @@ class ModelCluster:
                 yield Step(f"cache of {kind} catches up", world._replace(views=world.views._replace(**{kind: None})))
         if not world.store_up:
             yield Step("S3 returns", world._replace(store_up=True))
+        if not world.permitted:
+            yield Step("the operator has its rights again", world._replace(permitted=True))
+        if world.downgraded:
+            yield Step("the operator is upgraded", restarted(world._replace(downgraded=False)))
         if world.run.suspend:
             run = world.run._replace(suspend=False)
             yield Step(
@@ -166,6 +171,10 @@ class ModelCluster:
             yield Step("user deletes Services and ConfigMaps", world._replace(objects=()))
         if world.store_up:
             yield Step("S3 is away", world._replace(store_up=False))
+        if world.permitted:
+            yield Step("the operator loses its rights", world._replace(permitted=False))
+        if not world.downgraded:
+            yield Step("the operator is downgraded", restarted(world._replace(downgraded=True)))
         if world.run.uid:
             yield from self._user_edits(world)
 

@@ -163,6 +163,15 @@ class RunWorld(NamedTuple):
     """The writes that are left of the operator's last decision."""
     current: bool = True
     """Whether the run is unchanged since that decision's observation, so that its status may be written."""
+    permitted: bool = True
+    """Whether the operator has its rights in the namespace."""
+    downgraded: bool = False
+    """Whether the operator is of an earlier version, which does not know a field of the plan in the ConfigMap."""
+
+
+def restarted(world: RunWorld) -> RunWorld:
+    """Another operator process begins: it has neither writes left nor caches."""
+    return world._replace(writes=(), views=Views(), current=True)
 
 
 def _time(age: int) -> datetime:
