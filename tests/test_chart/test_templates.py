@@ -150,7 +150,8 @@ def test_the_commands_before_an_uninstallation_suspend_all_runs_and_wait_for_the
         yaml.safe_load((CHART / f"files/crds/specbench.io_{row.plural}.yaml").read_text()) for row in (CAMPAIGN, RUN)
     ]
     assert suspend[0].split(",") == [kind["spec"]["names"]["shortNames"][0] for kind in kinds], "campaigns first"
-    patch = json.loads(re.fullmatch(r"--type=merge -p '(.+)'", suspend[1])[1])
+    assert suspend[1].startswith("--type=merge -p '")
+    patch = json.loads(suspend[1].split("'")[1])
     resource = operator_run()
     resource["spec"] |= patch["spec"]
     run = parse_run(resource)

@@ -95,7 +95,7 @@ def check_plan(run: SpecBenchRun, plan: Plan, client_image: str, settings: Opera
     problems += [*engine_problems(spec, plan.arms), *placement_problems(spec)]
     own = (meta.namespace, meta.name, run.results_uid, run.spec.engine.kind)
     # The fence checks the endpoints of the engine, and clients send load to those of the arms.
-    other_servers = any(arm.endpoint not in (plan.engine.endpoints or [None]) for arm in plan.arms)
+    other_servers = any(arm.endpoint not in (plan.engine.endpoints or (None,)) for arm in plan.arms)
     if (plan.namespace, plan.name, plan.uid, plan.engine.kind) != own or other_servers:
         problems.append(Problem(PLAN, "is of another run or engine"))
     if settings.fence_check and not settings.fence_check.allows_image(client_image):
