@@ -20,11 +20,12 @@ from specbench_operator.render.client_jobs import results_uri, unreadable_files
 from specbench_operator.run.actions import creations, deletions, relaunches, releases, stops
 from specbench_operator.run.events import run_events
 from specbench_operator.run.gate import with_gate
-from specbench_operator.run.gpu_seconds import WAITING_FOR_RUNS, find_namespace_wait, with_gpu_seconds
+from specbench_operator.run.gpu_seconds import with_gpu_seconds
 from specbench_operator.run.launches.children import Children, children_of
 from specbench_operator.run.launches.client import judge_ended_client, start_delay
 from specbench_operator.run.launches.group import is_recorded_in_status, stop_and_keep_job
 from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage
+from specbench_operator.run.namespace_limit import WAITING_FOR_RUNS, find_namespace_wait
 from specbench_operator.run.status import (
     PROBLEM_MAX,
     TERMINAL_PHASES,
