@@ -181,6 +181,29 @@ def test_slower_prefill_in_one_repeat_is_no_slower_machine() -> None:
     assert noisy(cold, WORLD) == []
 
 
+def cold(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+    """In the first repeat prompts take 21 times as long to compute, and nothing is decoded meanwhile."""
+    if point.repeat > 0 or point.arm == "none":
+        return frame
+    sent, first = (frame[name].to_numpy(float)[:, None] for name in ("sent_ns", "first_token_ns"))
+
+    def late(times: Sequence[int]) -> list[int]:
+        return (times + 20 * np.clip(times - sent, 0, first - sent).sum(axis=0)).astype(int).tolist()
+
+    chunks = pd.Series([late(np.array(each)) for each in frame["chunk_ns"]], index=frame.index, dtype=object)
+    return frame.assign(**{name: late(frame[name].to_numpy()) for name in TIMES}, chunk_ns=chunks)
+
+
+@pytest.mark.parametrize(("last", "factors"), [(1.0, []), (1.4, []), (2.0, [2.0])])
+def test_prefills_that_delay_the_answers_of_other_streams_are_no_slower_machine(
+    last: float, factors: list[float]
+) -> None:
+    """With a prefix cache the first repeat computes the prompts. The last one may be on a slower machine."""
+    world = replace(WORLD, prompts=40, concurrency=(8,), edits={"spec.baseline": "Skip"})
+    found = noisy(combine(slowed(ngram=(1.0, 1.0, last)), Corruptions(records=cold)), world)
+    assert [each.value for each in found] == pytest.approx(factors, rel=0.05)
+
+
 def test_repeats_without_decode_times_are_not_compared() -> None:
     """Answers that are not streamed have a single arrival time."""
     at_once = Corruptions(records=lambda _, frame: frame.assign(first_token_ns=frame["last_token_ns"]))

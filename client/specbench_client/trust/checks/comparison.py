@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.load.phases import NS_PER_MS
-from specbench_client.metrics.metric_types import RatioMetric
+from specbench_client.metrics.concurrent_requests import InFlight
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import window_throughput
@@ -187,6 +187,8 @@ def too_few_repeats(evidence: RunEvidence) -> CheckResults:
 
 
 SPREADS = 2.0
+DECODING = 0.01
+"""Lowest share of an answer's time that counts as without prefills of others, however many others wait."""
 UNLIKE = 1.5
 CHANCE = 5.0
 REQUESTS_MIN = 8
@@ -198,7 +200,8 @@ REQUESTS_MIN = 8
     severities=(Severity.WARNING, Severity.INFO),
     threshold=(
         f"the time per token after the first differs by a factor of more than {UNLIKE:g} between repeats of one arm,"
-        f" and by {CHANCE:g} standard errors over their requests, of which each has at least {REQUESTS_MIN}. Or"
+        f" and by {CHANCE:g} standard errors over their requests, of which each has at least {REQUESTS_MIN}; also"
+        " without the time in which others waited for their first token. Or"
         f" {SPREADS:g} standard deviations of the log of the baseline's speed over repeats are more than"
         " the log of the speed-up; only from three repeats on, and if the interval of the speed-up excludes 1. Info if"
         " both arms change alike, or if repeats differ by design: arrivals of an open loop, and by the second rule"
@@ -209,11 +212,11 @@ REQUESTS_MIN = 8
         " runs. What slows both arms cancels in the speed-up, but absolute figures are then averages of two speeds. Two"
         " standard deviations contain nearly all runs of an unchanged machine, so the machine alone may cause a smaller"
         " effect, even if the interval is narrow. Texts and arrivals that change with each repeat are the same for both"
-        " arms: pairing removes their effect."
+        " arms: pairing removes their effect. If later repeats read prompts from a cache, prefills delay the answers of"
+        " others in the first repeat only, on any machine."
     ),
     remedy=(
-        "Correct PromptsSentAgain first: under load, prompts that only the first repeat computes delay other streams"
-        " there. Else measure on a quiet machine with fixed clocks, with more repeats, interleaved."
+        "Measure on a quiet machine with fixed clocks, with more repeats, interleaved; correct PromptsSentAgain first."
     ),
 )
 def noisy_repeats(evidence: CellEvidence) -> CheckResults:
@@ -221,27 +224,39 @@ def noisy_repeats(evidence: CellEvidence) -> CheckResults:
     return [*_unlike_repeats(evidence), *_noisier_than_the_effect(evidence)]
 
 
-def _logs(rows: Table | None, metric: RatioMetric) -> dict[float, Values]:
-    """Return the log of the metric of each steady request that has it, shape (requests,), by repeat."""
-    if rows is None:
-        return {}
-    inside = steady_rows(rows)
-    over, under = metric.parts(inside)
-    known = (over > 0) & (under > 0)
-    logs, repeats = np.log(over[known] / under[known]), numbers(inside, "repeat")[known]
-    return {float(repeat): logs[repeats == repeat] for repeat in np.unique(repeats)}
+def _logs(
+    rows: Table | None, parts: Callable[[Table], tuple[Values, Values]], requests: int = 1
+) -> dict[float, Values]:
+    """Return the log of a ratio of each steady request that has it, shape (requests,), by repeat with so many."""
+    found: dict[float, Values] = {}
+    for repeat in [] if rows is None else rows.by_point():
+        over, under = parts(repeat)
+        known = repeat.array("steady") & (over > 0) & (under > 0)
+        if known.sum() >= requests:
+            found[float(repeat.array("repeat")[0])] = np.log(over[known] / under[known])
+    return found
+
+
+def _undelayed_parts(rows: Table) -> tuple[Values, Values]:
+    """Return the parts of `TPOT_MS_POOLED` without the time in which other requests waited for their first token."""
+    sent, first, last = (numbers(rows, name) for name in ("sent_ns", "first_token_ns", "last_token_ns"))
+    waiting = InFlight.of(sent, first, np.ones(len(rows))).mean(first, last)
+    flow, tokens = TPOT_MS_POOLED.parts(rows)
+    return flow * np.maximum(1 - waiting, DECODING), tokens
 
 
 def _unlike_repeats(evidence: CellEvidence) -> CheckResults:
-    """Compare decode times: prefill differs between repeats of a steady server, by cached and by other prompts."""
+    """Compare decode times: prefill differs between repeats of a steady server, by cached and by other prompts.
+
+    The prefills of other requests also delay an answer, by no more than the time in which these wait.
+    """
     # Repeats of a soak test are a trend. A baseline's are reported with those of each arm.
     if evidence.plan.soaks or (evidence.baseline is None and evidence.plan.has_baseline):
         return []
-    arm, baseline = (
-        {repeat: each for repeat, each in _logs(rows, TPOT_MS_POOLED).items() if each.size >= REQUESTS_MIN}
-        for rows in (evidence.rows, evidence.baseline)
-    )
-    factor = max(_factor_between_repeats(list(each.values())) for each in (arm, baseline))
+    sides = evidence.rows, evidence.baseline
+    arm, baseline = (_logs(rows, TPOT_MS_POOLED.parts, REQUESTS_MIN) for rows in sides)
+    undelayed = [_logs(rows, _undelayed_parts, REQUESTS_MIN) for rows in sides]
+    factor = max(map(_factor_between_repeats, (arm, baseline), undelayed))
     if factor <= UNLIKE:
         return []
     # A repeat that only one side has is no evidence that both changed.
@@ -250,29 +265,30 @@ def _unlike_repeats(evidence: CellEvidence) -> CheckResults:
     )
     affected = "tokens/s and latencies, but not the speed-up (both arms changed alike)," if alike else "all figures"
     message = (
-        f"a token after the first took {factor:.2f} times as long in one repeat as in another: {affected} are averages"
-        " over both"
+        f"a token after the first took at least {factor:.2f} times as long in one repeat as in another: {affected} are"
+        " averages over both"
     )
     severity = Severity.INFO if alike or evidence.level.concurrency is None else Severity.WARNING
     return [CheckResult(severity, message, value=factor, threshold=UNLIKE)]
 
 
-def _factor_between_repeats(repeats: Sequence[Values]) -> float:
-    """Return how many times as long a token took in the slowest repeat as in the fastest; 1 if that may be chance."""
-    if len(repeats) < 2:
-        return 1.0
-    ordered = sorted(repeats, key=np.mean)
-    fastest, slowest = ordered[0], ordered[-1]
-    apart = float(slowest.mean() - fastest.mean())
+def _factor_between_repeats(decode: Mapping[float, Values], undelayed: Mapping[float, Values]) -> float:
+    """Return how many times as long a token took at least in one repeat as in another; 1 if that may be chance."""
+    samples = list(decode.values())
+    means, sizes = _means(samples), np.array([each.size for each in samples])
     # Pooled: requests of a single repeat may be equal by chance.
-    residuals = np.concatenate([each - each.mean() for each in repeats])
-    variance = float(residuals @ residuals) / (residuals.size - len(repeats))
-    error = (variance * (1 / fastest.size + 1 / slowest.size)) ** 0.5
-    return float(np.exp(apart)) if apart > CHANCE * error else 1.0
+    variance = sum(float(each.var()) * each.size for each in samples) / max(1, sizes.sum() - len(samples))
+    error = np.sqrt(variance * (1 / sizes[:, None] + 1 / sizes))
+    apart, apart_undelayed = (each[:, None] - each for each in (means, _means(undelayed.values())))
+    return float(np.exp(np.minimum(apart, apart_undelayed)[apart > CHANCE * error]).max(initial=1.0))
+
+
+def _means(samples: Iterable[Values]) -> Values:
+    return np.array([each.mean() for each in samples])
 
 
 def _noisier_than_the_effect(evidence: CellEvidence) -> CheckResults:
-    speedup, baseline = evidence.speedup, _logs(evidence.baseline, STREAM_TPS)
+    speedup, baseline = evidence.speedup, _logs(evidence.baseline, STREAM_TPS.parts)
     if speedup is None or speedup.value is None or len(baseline) < MIN_REPEATS_TO_COMPARE:
         return []
     spread = float(SPREADS * np.std([each.mean() for each in baseline.values()], ddof=1))
