@@ -496,16 +496,12 @@ def reasoning_tokens(stream: ChatStream, counted: Callable[[StreamDelta], int | 
         for delta in stream.deltas:
             if delta.text:
                 break
-            last_reasoning = delta if _is_reasoning(delta) else last_reasoning
+            if delta.reasoning:  # or a refusal, or tool calls
+                choice = delta.document["choices"][0]
+                last_reasoning = delta if _reasoning_in(choice.get("delta") or choice["message"]) else last_reasoning
     if last_reasoning is not None:
         return counted(last_reasoning)
     return 0 if any(counted(delta) is not None for delta in stream.deltas if delta.text or delta.reasoning) else None
-
-
-def _is_reasoning(delta: StreamDelta) -> bool:
-    """Return whether the engine marks a chunk as reasoning."""
-    choices = delta.document.get("choices")
-    return bool(choices and _reasoning_in(choices[0].get("delta") or choices[0].get("message") or {}))
 
 
 def build_answer(
