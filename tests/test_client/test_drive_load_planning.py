@@ -166,7 +166,7 @@ async def test_client_health_is_stored_with_each_point(tmp_path: Path, store: Fo
 
     first, second = watch_of(plan, store, 0), watch_of(plan, store, 1)
     assert first.workers == 1
-    for figure in ("cpu_share", "loop_lag_p99_ms", "send_lateness_p99_ms",
+    for figure in ("cpu_share", "load_per_core", "loop_lag_p99_ms", "send_lateness_p99_ms",
                    "coalesced_chunk_share", "coalesced_end_share",
                    "answers_in_one_read", "kernel_clock_share", "reached_rate",
                    "in_flight_growth", "reached_concurrency", "steady_share", "duration_s"):  # fmt: skip

@@ -736,18 +736,18 @@ def test_repeats_of_launched_engines_that_were_not_measured_in_turns_are_found(
 
 
 @pytest.mark.parametrize(
-    ("lag_ms", "words"),
+    ("health", "words"),
     [
-        (
-            0.4,
-            "a proxy holds chunks back, or lacks CPU; the client was not late",
-        ),
-        (900.0, "the client itself was late (its event loop was 900.00 ms"),
-        (None, "the client read late, or the engine or a proxy holds chunks back"),
+        ({"loop_lag_p99_ms": 0.4}, "a proxy holds chunks back, or lacks CPU; the client was not late"),
+        ({"loop_lag_p99_ms": 900.0}, "the client itself was late (its event loop was 900.00 ms"),
+        ({"loop_lag_p99_ms": None}, "the client read late, or the engine or a proxy holds chunks back"),
+        ({"loop_lag_p99_ms": 0.4, "load_per_core": 9.0}, "its machine is overloaded (load average 9.0 per core)"),
+        ({"loop_lag_p99_ms": 900.0, "load_per_core": 2.1}, "its machine is overloaded (load average 2.1 per core)"),
+        ({"loop_lag_p99_ms": 0.4, "load_per_core": 2.0}, "the client was not late"),
     ],
 )
-def test_message_names_the_probable_cause_from_the_clients_lag(lag_ms: float | None, words: str) -> None:
-    corruptions = replace(in_one_piece(0.3), watch=replace_watch(loop_lag_p99_ms=lag_ms).watch)
+def test_message_names_the_probable_cause(health: dict[str, float | None], words: str) -> None:
+    corruptions = replace(in_one_piece(0.3), watch=replace_watch(**health).watch)
     (message,) = (each.message for each in findings_of(corruptions, "none") if each.check == "ChunksCoalesced")
     assert words in message
 

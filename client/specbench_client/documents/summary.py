@@ -120,6 +120,8 @@ class ClientHealth(ApiModel):
     """Number of processes that generated the load."""
     cpu_share: float | None = None
     """CPU seconds per second of the busiest worker, relative to one core."""
+    load_per_core: float | None = None
+    """Load average of the client's machine in the last minute, by its cores: processes that run or wait for a core."""
     loop_lag_p99_ms: float | None = None
     """99th percentile over time of the event loop's lag, of the worst worker, in ms. A pause counts by its length."""
     loop_lag_max_ms: float | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -85,8 +86,8 @@ class PointMeasurement:
                 is_open=load.is_open,
                 warm_up=warmed,
             )
-            if load.has_slots:  # a conversation that waits for a slot is not late
-                client = client.model_copy(update={"send_lateness_p99_ms": None})
+            late = {"send_lateness_p99_ms": None} if load.has_slots else {}  # who waits for a slot is not late
+            client = client.model_copy(update={"load_per_core": os.getloadavg()[0] / (os.cpu_count() or 1), **late})
             files = [*schedule, record_file]
             summary = await asyncio.to_thread(attempt.commit, files, client, observations, span, observed)
         except BaseException:

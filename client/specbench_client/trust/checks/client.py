@@ -160,6 +160,7 @@ INVALID_SHARE = 0.2
 HALF = 0.5
 ANSWERS_SHARE = 0.05
 CHUNKS_MIN = 8
+OVERLOADED = 2.0
 TOGETHER_MS = BURST_NS / NS_PER_MS
 
 
@@ -181,9 +182,9 @@ TOGETHER_MS = BURST_NS / NS_PER_MS
         f" decodes a step in {TOGETHER_MS:g} ms, but the segments of one write arrive within that time."
     ),
     remedy=(
-        "If the client was late, give it more CPU (on a cluster placement.client.resources), or lower the load. If it"
-        " was not, let no proxy buffer between client and engine (proxy_buffering off), and check that the engine"
-        " flushes each chunk."
+        f"On a machine with a load average above {OVERLOADED:g} per core, stop other work. If the client was late, give"
+        " it more CPU (on a cluster placement.client.resources), or lower the load. If it was not, let no proxy buffer"
+        " between client and engine (proxy_buffering off), and check that the engine flushes each chunk."
     ),
     imported_remedy=(
         "If the benchmark was late, give it more CPU, or lower the load. If it was not, let no proxy buffer "
@@ -265,11 +266,16 @@ def _severity(evidence: PointEvidence, *, sure: bool) -> Severity:
 
 
 def _probable_cause(evidence: PointEvidence, what: str, enough_ms: float | None) -> str:
-    """Name the client if it was late for ClientSaturated, or by `enough_ms`; else the engine or a proxy.
+    """Name an overloaded machine; else the client if it was late for ClientSaturated, or by `enough_ms`; else others.
 
     `enough_ms` is how long `what`, the part of an answer that was coalesced, takes.
     """
-    lag = evidence.health.loop_lag_p99_ms
+    lag, load = evidence.health.loop_lag_p99_ms, evidence.health.load_per_core
+    if load is not None and load > OVERLOADED:
+        return (
+            f"the client, or an engine that shares its machine, lacks CPU: its machine is overloaded (load average"
+            f" {load:.1f} per core); else a proxy or an engine elsewhere holds chunks back"
+        )
     if lag is None or enough_ms is None:
         return "the client read late, or the engine or a proxy holds chunks back"
     if lag >= enough_ms or _late_loop(evidence) or _late_sends(evidence):

@@ -299,10 +299,13 @@ def _reports_research_runtime(launches: Sequence[LaunchRecord]) -> bool:
     threshold="2 endpoints",
     rationale=(
         "Only the server whose turn it is gets requests from this run, so two servers on one GPU do not compete for it"
-        " here; but they divide its memory, and a server that is in use elsewhere takes its time. Whether they share"
-        " one cannot be seen from outside."
+        " here; but they divide its memory, and a server that is in use elsewhere takes its time. Servers without a GPU"
+        " share cores and memory bandwidth in the same way. What they share cannot be seen from outside."
     ),
-    remedy="Give each server a GPU of its own (CUDA_VISIBLE_DEVICES), and send no other traffic to either of them.",
+    remedy=(
+        "Give each server a GPU of its own (CUDA_VISIBLE_DEVICES), or cores of its own (taskset), and send no other"
+        " traffic to either of them."
+    ),
 )
 def endpoints_share_a_host(evidence: RunEvidence) -> CheckResults:
     """Running servers that are compared have the same host in their URLs."""
@@ -317,8 +320,8 @@ def endpoints_share_a_host(evidence: RunEvidence) -> CheckResults:
         CheckResult(
             Severity.INFO,
             f"{list_names(list(hosts))} answer at the same host, {list_names(sorted({*map(str, hosts.values())}))}: if"
-            " they share a GPU, each has less KV cache than it would have alone, and any other traffic to one of them"
-            " slows the others",
+            " they share a GPU, or cores and memory, each has less of it than alone, and any other traffic to one slows"
+            " the others",
             value=len(hosts),
             threshold=2,
         )
