@@ -225,7 +225,8 @@ def _at_once(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
     share = float(half[long].mean()) if long.any() else 0.0
     if share <= ANSWERS_SHARE:
         return []
-    cause = _probable_cause(evidence, "half an answer", _half_an_answer_ms(evidence))
+    whole_ms = _request_ms(evidence)
+    cause = _probable_cause(evidence, "half an answer", whole_ms and HALF * whole_ms)
     message = (
         f"in {share:.0%} of the answers at least half of the chunks, from several steps, arrived at the same time:"
         f" TTFT and time per token are not the engine's{_unless_of_one_step(evidence)}; {cause}"
@@ -243,7 +244,7 @@ def _coalesced(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
         return []
     severity = _severity(evidence, sure=share > INVALID_SHARE)
     threshold = INVALID_SHARE if severity is Severity.INVALID else WARNING_SHARE
-    cause = _probable_cause(evidence, "a step", _step_ms(evidence))
+    cause = _probable_cause(evidence, "a step", _median(evidence, STEP_MS) or _median(evidence, TPOT_MS))
     message = (
         f"{share:.0%} of the chunks were received only with those of a later step and have its timestamp, so TTFT and"
         f" the gaps between chunks are wrong by whole steps{_unless_of_one_step(evidence)}; {cause}"
@@ -252,9 +253,8 @@ def _coalesced(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
 
 
 def _unless_of_one_step(evidence: PointEvidence) -> str:
-    if evidence.drafts is not None:
-        return ""
-    return ", unless one step emits several chunks (the endpoint does not report its drafts)"
+    words = ", unless one step emits several chunks (the endpoint does not report its drafts)"
+    return words if evidence.drafts is None else ""
 
 
 def _tokens_per_step(evidence: PointEvidence) -> int:
@@ -285,16 +285,6 @@ def _probable_cause(evidence: PointEvidence, what: str, enough_ms: float | None)
         )
     late = f"its event loop was {_lateness(evidence)}, and {what} takes {enough_ms:.1f} ms"
     return f"the engine or a proxy holds chunks back, or lacks CPU; the client was not late enough to cause it ({late})"
-
-
-def _step_ms(evidence: PointEvidence) -> float | None:
-    """The median time of a step, else of a token, in ms."""
-    return _median(evidence, STEP_MS) or _median(evidence, TPOT_MS)
-
-
-def _half_an_answer_ms(evidence: PointEvidence) -> float | None:
-    whole = _request_ms(evidence)
-    return whole and HALF * whole
 
 
 def _median(evidence: PointEvidence, measure: RequestMetric) -> float | None:

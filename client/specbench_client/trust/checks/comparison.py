@@ -275,16 +275,13 @@ def _unlike_repeats(evidence: CellEvidence) -> CheckResults:
 def _factor_between_repeats(decode: Mapping[float, Values], undelayed: Mapping[float, Values]) -> float:
     """Return how many times as long a token took at least in one repeat as in another; 1 if that may be chance."""
     samples = list(decode.values())
-    means, sizes = _means(samples), np.array([each.size for each in samples])
+    sizes = np.array([each.size for each in samples])
     # Pooled: requests of a single repeat may be equal by chance.
     variance = sum(float(each.var()) * each.size for each in samples) / max(1, sizes.sum() - len(samples))
     error = np.sqrt(variance * (1 / sizes[:, None] + 1 / sizes))
-    apart, apart_undelayed = (each[:, None] - each for each in (means, _means(undelayed.values())))
+    means = [np.array([each.mean() for each in logs.values()]) for logs in (decode, undelayed)]
+    apart, apart_undelayed = (each[:, None] - each for each in means)
     return float(np.exp(np.minimum(apart, apart_undelayed)[apart > CHANCE * error]).max(initial=1.0))
-
-
-def _means(samples: Iterable[Values]) -> Values:
-    return np.array([each.mean() for each in samples])
 
 
 def _noisier_than_the_effect(evidence: CellEvidence) -> CheckResults:
