@@ -405,12 +405,28 @@ PROXY = "give the address of the engine itself, with its port and, behind a prox
         ((502, HTML), PROXY),
         ((503, HTML), PROXY),
         *((body, PROXY) for body in ("ok", "[]", '{"status": "ok"}')),
-        ((308, ""), "give https://engine.example if that is the engine"),
     ],
 )
 async def test_answer_that_is_no_list_of_models(answer: Any, end: str) -> None:
-    async with serving({"/v1/models": answer}, Location="https://engine.example/v1/models") as url:
+    async with serving({"/v1/models": answer}) as url:
         assert (await failure_of(url)).endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("location", "address"),
+    [
+        ("/v1/models", ""),
+        ("/v1/models/?api-version=1", "?api-version=1"),
+        ("/v1/models?page=1", ""),
+        ("/openai/models?api-version=1", "/openai/chat/completions?api-version=1"),
+        ("/login?next=/v1/models", "/login"),
+    ],
+)
+async def test_redirect_to_another_server_names_the_address_of_its_engine(location: str, address: str) -> None:
+    engine = "https://engine.example"
+    async with serving({"/v1/models": (308, "")}, Location=f"{engine}{location}") as url:
+        assert (await failure_of(url)).endswith(f"{engine}{location}: give {engine}{address} if that is the engine")
+    assert Endpoint(name="e", url=f"{engine}{address}").url == f"{engine}{address}", "the address is accepted"
 
 
 async def test_engine_that_is_loading_is_awaited() -> None:

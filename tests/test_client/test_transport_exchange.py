@@ -217,14 +217,25 @@ async def test_rejected_key_is_reported_with_the_remedy(server_tls: Tls, status:
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-@pytest.mark.parametrize("location", ["http://other/v1", "/v1/chat/completions/"])
-async def test_redirect_is_reported_with_its_location_and_the_remedy(
-    server_tls: Tls, status: int, location: str
+@pytest.mark.parametrize(
+    ("location", "address"),
+    [
+        ("http://other/v1", "http://other/v1"),
+        ("/v1/chat/completions/?api-version=1", "{server}/v1/chat/completions/?api-version=1"),
+        ("v2/chat/completions", "{server}/v2/chat/completions"),
+        ("//other/v1", "{scheme}://other/v1"),
+        ("http://[other", "http://[other"),
+    ],
+)
+async def test_redirect_is_reported_with_its_address_and_the_remedy(
+    server_tls: Tls, status: int, location: str, address: str
 ) -> None:
     moved = f"HTTP/1.1 {status} X\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
-    exchange = await run_exchange(server_tls, moved)
+    async with serve_scripts([moved], tls=server_tls) as (url, _), KernelTransport() as transport:
+        exchange = await send_request(transport, HttpRequest(f"{url}/v1", b"{}"))
     assert exchange.error_class is ErrorClass.MALFORMED
-    assert (exchange.error or "").startswith(f"HTTP {status}: redirected to {location}: give this address")
+    address = address.format(server=url, scheme=url.partition(":")[0])
+    assert (exchange.error or "").startswith(f"HTTP {status}: redirected to {address}: give this address")
 
 
 async def test_error_status_is_kept_when_its_body_is_truncated(server_tls: Tls) -> None:
@@ -319,11 +330,12 @@ async def test_a_redirect_is_followed_once_and_only_on_the_same_server() -> None
         with pytest.raises(AccessRejected) as caught:
             await control.text("/v1/models")
         assert caught.value.location == f"{url}/v1/models/"
-    elsewhere = [response(307, b"", b"Location: http://127.0.0.1:1/v1/models")]
-    async with serve_scripts(elsewhere, OK) as (url, server), ControlClient(url) as control:
-        with pytest.raises(AccessRejected):
-            await control.text("/v1/models")
-        assert len(server.requests) == 1
+    for location, error in ((b"http://127.0.0.1:1/v1/models", AccessRejected), (b"http://[bad/v1", ControlError)):
+        elsewhere = [response(307, b"", b"Location: " + location)]
+        async with serve_scripts(elsewhere, OK) as (url, server), ControlClient(url) as control:
+            with pytest.raises(error):
+                await control.text("/v1/models")
+            assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(

@@ -172,9 +172,11 @@ def _parse_list(text: str, page: str, *, optional: bool) -> Any:
         return listed
     if optional:
         return {}
-    what = "the answer is not a list of models in OpenAI's form"
-    remedy = f"name the model with --model, or {ADDRESS_REMEDY}"
-    raise EngineFailed(f"GET {page}: {what}: {remedy}", EngineReason.NEVER_READY)
+    raise EngineFailed(
+        f"GET {page}: the answer is not a list of models in OpenAI's form: name the model with --model, or"
+        f" {ADDRESS_REMEDY}",
+        EngineReason.NEVER_READY,
+    )
 
 
 def _not_json(text: str) -> str:
@@ -208,7 +210,8 @@ async def _describe_status(error: ControlError, status: int, url: str, headers: 
         remedy = key_remedy()
     elif is_redirect(status, error.location):
         location = truncate(str(error.location), 200)
-        other = engine_url(location.partition("?")[0])
+        address = re.sub(r"\?(?!api-version=[\w.-]+$).*|#.*", "", location)  # what --endpoint rejects
+        other = engine_url(re.sub(r"/models/*(?=\?|$)", CHAT_ROUTE, address))
         remedy = f"redirected to {location}: give {other} if that is the engine"
     elif isinstance(error, RouteNotFound):
         remedy = await _address_with_models(url, headers)

@@ -188,7 +188,7 @@ class ControlClient:
     async def _body(self, path: str, method: str = "GET") -> bytes:
         url = route_url(self._endpoint, path)
         status, headers, body = await self._request(method, url)
-        location = urljoin(url, headers["location"]) if "location" in headers else None
+        location = headers.get("location")
         if is_redirect(status, location) and urlsplit(location)[:2] == urlsplit(url)[:2]:  # the same server
             status, headers, body = await self._request(method, str(location))
         if status in ANSWERED:
@@ -206,14 +206,17 @@ class ControlClient:
             async with self._session.request(method, url, allow_redirects=False) as response:
                 body = await _read_limited(response, url)
                 self.server = response.headers.get("Server")
-                return response.status, {name.lower(): value for name, value in response.headers.items()}, body
+                headers = {name.lower(): value for name, value in response.headers.items()}
+                if "location" in headers:
+                    headers["location"] = urljoin(url, headers["location"])
+                return response.status, headers, body
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
             raise _handshake_failure(f"{method} {url}", error) from error
         except aiohttp.ClientConnectorError as error:
             raise EngineUnreachable(
                 f"{method} {url}: cannot connect: {truncate(str(error.os_error) or type(error.os_error).__name__)}"
             ) from error
-        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
             raise ControlError(f"{method} {url}: {truncate(str(error) or type(error).__name__)}") from error
 
     async def documents(self, paths: Sequence[str]) -> dict[str, Any]:

@@ -6,8 +6,10 @@ import json
 import re
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urljoin
 
 from specbench_client.bounded_json import parse_engine_json
 from specbench_client.known_secrets import key_remedy, without_secrets
@@ -79,8 +81,10 @@ def compression_error(headers: Mapping[str, str]) -> str | None:
     ):
         encoding = headers.get(name.lower(), "")
         if not {coding.strip() for coding in encoding.lower().split(",")} <= plain:
-            message = f"the answer has {name} {truncate(encoding, 80)}, although no compression was requested"
-            return f"{message}: disable compression for this route of the engine"
+            return (
+                f"the answer has {name} {truncate(encoding, 80)}, although no compression was requested: disable"
+                " compression for this route of the engine"
+            )
     return None
 
 
@@ -108,20 +112,25 @@ ANSWERED = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NON_AUTHORITATIVE_INFO
 ADDRESS_REMEDY = "give the address of the engine itself, with its port and, behind a proxy, its path"
 
 
-def http_error(status: int | None, body: bytes, location: str | None = None) -> tuple[ErrorClass, str] | None:
+def http_error(
+    status: int | None, body: bytes, location: str | None = None, url: str = ""
+) -> tuple[ErrorClass, str] | None:
     """Return error class and message of an HTTP status; None if there is no status, or it is of an answer."""
     if status is None or status in ANSWERED:
         return None
-    return ErrorClass.of_status(status), http_error_message(status, body, location)
+    return ErrorClass.of_status(status), http_error_message(status, body, location, url)
 
 
-def http_error_message(status: int, body: bytes, location: str | None = None) -> str:
+def http_error_message(status: int, body: bytes, location: str | None = None, url: str = "") -> str:
     """Return status, engine's message and, where the address or the key is wrong, the remedy.
 
-    `location`: the header of a redirect, which is never followed. A long message is cut so that the remedy remains.
+    `location`: the header of a redirect, which is never followed, and may be relative to the request's `url`. A long
+    message is cut so that the remedy remains.
     """
     message, remedy = engine_error_message(body[:MAX_ERROR_BODY_BYTES]), ""
     if is_redirect(status, location):
+        with suppress(ValueError):  # It is no address.
+            location = urljoin(url, location)
         message, remedy = f"redirected to {location}", ": give this address if it is the engine's"
     elif rejects_key(status):
         remedy = f": {key_remedy()}"

@@ -198,6 +198,7 @@ class HttpConnection:
         "sock",
         "stamps",
         "started_ns",
+        "url",
         "use",
     )  # fmt: skip
 
@@ -208,8 +209,11 @@ class HttpConnection:
         done: asyncio.Future[None],
         started_ns: int,
         use: ConnectionUse = ConnectionUse.NEW,
+        *,
+        url: str = "",
     ) -> None:
         self.sock = sock
+        self.url = url
         self.use = use
         self.recvmsg = sock.recvmsg
         self.done = done
@@ -368,7 +372,7 @@ class UnparsedResponse:
         arrivals = tuple(ReceivedBytes(times[number], data) for number, data in http.contents)
         refused = None
         if http.status != HTTPStatus.OK:
-            refused = http_error(http.status, _beginning(arrivals), http.headers.get("location"))
+            refused = http_error(http.status, _beginning(arrivals), http.headers.get("location"), connection.url)
         error = refused or connection.failure or (_parse_failure(http) if connection.done_index is None else None)
         return HttpExchange(
             sent_ns=connection.sent_ns,

@@ -191,7 +191,8 @@ class KernelTransport:
         self, server: _Server, sock: StreamSocket, request: HttpRequest, connect_ns: int, use: ConnectionUse
     ) -> HttpConnection:
         wire = sock.encrypt(request.message) if isinstance(sock, TlsSocket) else request.message
-        connection = HttpConnection(sock, wire, asyncio.get_running_loop().create_future(), connect_ns, use)
+        done = asyncio.get_running_loop().create_future()
+        connection = HttpConnection(sock, wire, done, connect_ns, use, url=request.url)
         if use is not ConnectionUse.KEPT:
             server.kept.opened(connection)
         if request.follow is not None:

@@ -42,8 +42,7 @@ def missing_points(evidence: RunEvidence) -> CheckResults:
         return []
     lost = [point for point in evidence.plan.points if point.hash in set(evidence.missing)]
     names = [f"{point.arm}/{point.workload} at {point.level.label}, repeat {point.repeat + 1}" for point in lost]
-    named = name_some(names, NAMED, "; ")
-    message = f"{len(lost)} of {len(evidence.plan.points)} points have no result: {named}"
+    message = f"{len(lost)} of {len(evidence.plan.points)} points have no result: {name_some(names, NAMED, '; ')}"
     return [CheckResult(Severity.WARNING, message, value=len(lost), threshold=1)]
 
 
