@@ -295,6 +295,39 @@ SHAPES: dict[str, tuple[Any, str, list[Any]]] = {
         "-1",
         [ASKED],
     ),
+    "classes of LangChain": (
+        {
+            "messages": [
+                {"lc": 1, "type": "constructor", "id": ["langchain", *path], "kwargs": {"content": text}}
+                for *path, text in (
+                    ("schema", "messages", "SystemMessage", "Be brief."),
+                    ("schema", "messages", "HumanMessage", "Why?"),
+                    ("schema", "messages", "AIMessageChunk", "So."),
+                    ("schema", "HumanMessageChunk", "Why?"),
+                )
+            ]
+        },
+        "-1",
+        [SYSTEM, ASKED, ANSWERED, ASKED],
+    ),
+    "role of LangChain's ChatMessage": (
+        {"messages": [{"type": "constructor", "id": ["ChatMessage"], "kwargs": {"content": "Why?", "role": "user"}}]},
+        "-1",
+        [ASKED],
+    ),
+    "messages inside a class of LangChain": (
+        {
+            "input": {
+                "type": "constructor",
+                "id": ["langchain", "prompts", "chat", "ChatPromptValue"],
+                "kwargs": {
+                    "messages": [{"type": "constructor", "id": ["HumanMessage"], "kwargs": {"content": "Why?"}}]
+                },
+            }
+        },
+        "-1",
+        [ASKED],
+    ),
     "batches of LangSmith": (
         {
             "inputs": {
@@ -312,6 +345,11 @@ SHAPES: dict[str, tuple[Any, str, list[Any]]] = {
     ),
     "BFCL": ({"id": "simple_0", "question": [[SYSTEM, ASKED]]}, "simple_0", [SYSTEM, ASKED]),
     "BFCL with a question": ({"id": "simple_0", "question": [[ASKED]]}, "simple_0", [ASKED]),
+    "BFCL with two messages of a turn": (
+        {"id": "multi_turn_0", "question": [[SYSTEM, ASKED], [ASKED]]},
+        "multi_turn_0",
+        [SYSTEM, ASKED],
+    ),
     "content in an object": (
         {"messages": [{"role": "user", "content": {"type": "text", "text": "Why?"}}]},
         "-1",
@@ -488,14 +526,19 @@ def test_the_column_of_the_prompts_can_be_named(name: str, tmp_path: Path) -> No
 
 
 def test_each_list_of_messages_in_a_question_is_a_turn_of_the_conversation(tmp_path: Path) -> None:
-    (tmp_path / "p.jsonl").write_text(
-        json.dumps({"id": "multi_turn_0", "question": [[ASKED], [{**ASKED, "content": "How?"}]]})
-    )
+    question = [[SYSTEM, ASKED], [{**ASKED, "content": "How?"}], [ASKED, ANSWERED, ASKED]]
+    (tmp_path / "p.jsonl").write_text(json.dumps({"id": "multi_turn_0", "question": question}))
     (prompt,) = load_guessed(tmp_path / "p.jsonl").rows
-    assert [[one.content for one in turn] for turn in prompt.turns] == [["Why?"], ["How?"]]
+    assert [[one.content for one in turn] for turn in prompt.turns] == [
+        ["Be brief.", "Why?"],
+        ["How?"],
+        ["Why?", "So.", "Why?"],
+    ]
 
 
-@pytest.mark.parametrize("question", [[[ASKED], []], [[ASKED, ASKED], [ASKED]], [[ANSWERED], [ASKED]], [[], [ASKED]]])
+@pytest.mark.parametrize(
+    "question", [[[ASKED], []], [[ASKED], [ASKED, ANSWERED]], [[ANSWERED], [ASKED]], [[], [ASKED]]]
+)
 def test_lists_of_messages_that_are_no_turns_are_refused(question: list[Any], tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text(json.dumps({"question": question}))
     with pytest.raises(BadInput, match="line 1"):

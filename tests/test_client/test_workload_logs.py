@@ -123,10 +123,13 @@ def test_unsupported_request_is_reported_as_unusable(edit: dict[str, Any], reaso
     assert (coverage.requested, coverage.used, coverage.unusable) == (2, 1, {reason: 1})
 
 
-def test_tools_and_calls_are_sent_with_a_client_side_template(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "call", [CALL, {"id": CALL["id"], "name": "look", "args": {"at": "x"}, "type": "tool_call"}], ids=["", "LangChain"]
+)
+def test_tools_and_calls_are_sent_with_a_client_side_template(call: dict[str, Any], tmp_path: Path) -> None:
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"b": 1, "a": 2}}}]
     result = {"role": "tool", "tool_call_id": "c1", "content": ""}
-    messages = [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [CALL]}, result]
+    messages = [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [call]}, result]
     (tmp_path / "log.jsonl").write_text(json.dumps({"messages": messages, "tools": tools}) + "\n")
     declared = Dataset(source=Source.OPENAI_LOGS, uri="log.jsonl")
 

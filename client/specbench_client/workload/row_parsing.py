@@ -87,6 +87,10 @@ _ASKING = ("user", "tool")
 """Roles whose messages the model answers."""
 _ROLE_NAMES: Mapping[str, str] = {
     "human": "user",
+    **dict.fromkeys(("humanmessage", "humanmessagechunk"), "user"),
+    **dict.fromkeys(("aimessage", "aimessagechunk"), "assistant"),
+    "systemmessage": "system",
+    "toolmessage": "tool",
     "gpt": "assistant",
     "chatgpt": "assistant",
     "bot": "assistant",
@@ -94,7 +98,7 @@ _ROLE_NAMES: Mapping[str, str] = {
     "ai": "assistant",
     "prompter": "user",
 }
-"""Other names of roles, in ShareGPT's files and others."""
+"""Other names of roles, in ShareGPT's files and others, and of LangChain's classes."""
 TIMES = ("timestamp", "created_at", "created", "time", "ts", "start_time", "startTime", "request_created_at")
 """Names of times in logs, of lines and of messages."""
 _ROLE_KEYS, _TEXT_KEYS = ("role", "from", "type"), ("content", "value", "text", "parts")
@@ -177,8 +181,7 @@ def parse_prompt(row: PromptRow, expected: ExpectedAnswer | None = None) -> Prom
     answer = _expected(row.columns, expected) if expected is not None else None
     recorded = row.columns.get("recorded")
     if isinstance(recorded, RecordedSession):
-        name, category = _id(row.columns), _category(row.columns)
-        return Prompt(name, category, recorded.turns, starts=recorded.starts, expected=answer)
+        return Prompt(_id(row.columns), _category(row.columns), recorded.turns, starts=recorded.starts, expected=answer)
     first, *later = _turns(row.columns)
     tools = parse_tools(row.columns.get("tools")) if first[0].content or first[0].further else ""
     opening = (replace(first[0], tools=tools), *first[1:]) if tools else first
@@ -219,10 +222,9 @@ def _category(columns: dict[str, Any]) -> str | None:
 def _turns(columns: dict[str, Any]) -> tuple[tuple[ChatMessage, ...], ...]:
     present = [name for name in CONTENT_COLUMNS if columns.get(name) is not None]
     if len(present) != 1:
-        found = " and ".join(present) or _column_names(columns)
         raise BadRow(
-            f"exactly one of {', '.join(CONTENT_COLUMNS)} is required, found {found}: write a row such as"
-            f" {_ROW_EXAMPLE}, or remove it"
+            f"exactly one of {', '.join(CONTENT_COLUMNS)} is required, found"
+            f" {' and '.join(present) or _column_names(columns)}: write a row such as {_ROW_EXAMPLE}, or remove it"
         )
     name, value = present[0], columns[present[0]]
     if name == "prompt":
@@ -232,19 +234,19 @@ def _turns(columns: dict[str, Any]) -> tuple[tuple[ChatMessage, ...], ...]:
     if name == "token_ids":
         return ((ChatMessage("user", "", _token_ids(value)),),)
     if name == "turns":
-        # Turns of the user may be objects, as in Arena-Hard.
-        asked = [
-            one.get("text", one.get("content")) if isinstance(one, dict) and role_of(one) in (None, "user") else one
-            for one in value
-        ]
-        return tuple((ChatMessage("user", _text(turn, f"turns[{index}]")),) for index, turn in enumerate(asked))
-    messages = tuple(parse_message(message, f"messages[{index}]") for index, message in enumerate(value))
-    if messages[-1].role not in _ASKING:
-        raise BadRow(
-            f"the last message has role {messages[-1].role}, so there is nothing to answer: end messages with one of"
-            " role user or tool"
-        )
-    return (messages,)
+        return tuple(_turn(turn, f"turns[{index}]") for index, turn in enumerate(value))
+    return (_turn(value, name),)
+
+
+def _turn(value: Any, where: str) -> tuple[ChatMessage, ...]:
+    """Parse the user's text, as in Arena-Hard in an object, or a list of messages. Raises BadRow, RowWithoutText."""
+    if not isinstance(value, list):
+        is_object = isinstance(value, dict) and role_of(value) in (None, "user")
+        return (ChatMessage("user", _text(value.get("text", value.get("content")) if is_object else value, where)),)
+    messages = tuple(parse_message(message, f"{where}[{index}]") for index, message in enumerate(value))
+    if not messages or messages[-1].role not in _ASKING:
+        raise BadRow(f"{where} ends with no message of role user or tool, so there is nothing to answer: add one")
+    return messages
 
 
 def _column_names(columns: dict[str, Any]) -> str:
@@ -319,6 +321,12 @@ def _tool_call(call: Any) -> dict[str, Any]:
     Raises RowWithoutText: models generate calls that engines reject.
     """
     try:
+        if "function" not in call:  # LangChain's
+            call = {
+                "id": call.get("id"),
+                "type": "function",
+                "function": {"name": call["name"], "arguments": call["args"]},
+            }
         function = call["function"]
         arguments = function.get("arguments")
         arguments = parse_json(arguments or "{}") if isinstance(arguments, str) else arguments

@@ -5,7 +5,7 @@ object or as its JSON text. A record's prompt is, in this order:
 
 - a list of messages (`MESSAGES`), in OpenAI's, ShareGPT's or OpenInference's form; beside `messages`, `prompt` is their
   first question again (UltraChat), and beside `prompt` and `turns` only `messages` count;
-- `turns`, texts of the user or objects with them; or token ids (`TOKENS`);
+- `turns`, texts of the user, objects with them, or lists of messages (BFCL's `question`); or token ids (`TOKENS`);
 - a text: `prompt`, or the only one of `TEXTS`; of `instruction` and `input` or `context` (Alpaca, Dolly) both, with a
   blank line between them.
 
@@ -184,8 +184,8 @@ def _content(record: Mapping[str, Any]) -> dict[str, Any]:
     only = {name: _only(record[name]) for name in ("prompt", "messages", *TEXTS) if isinstance(record.get(name), list)}
     record = {**record, **only} if only else record
     asked = record.get("question")
-    if isinstance(asked, list) and all(isinstance(one, list) and len(one) == 1 for one in asked):  # BFCL's turns
-        record = {**record, "turns": [one[0] for one in asked]}
+    if isinstance(asked, list) and all(isinstance(one, list) for one in asked):  # BFCL's turns
+        record = {**record, "turns": asked}
     messages = messages_of(record)
     tools = {"tools": record["tools"]} if record.get("tools") else {}
     if messages:
@@ -228,10 +228,14 @@ def messages_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _message(listed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message, also if it is inside an object, as LangChain's (`data`, or `kwargs` of a constructor)."""
-    inner = record_of(listed.get("data", listed.get("kwargs")))
-    fields = {name: inner[name] for name in ("type", "content", "tool_calls", "tool_call_id") if name in inner}
-    return dict(record_of(listed.get("message")) or ({"type": listed.get("type"), **fields} if fields else listed))
+    """Return a message, also if it is inside an object, as LangChain's: `data`, or `kwargs` of a constructor.
+
+    The `id` of a constructor is the path of its class, such as `HumanMessage`.
+    """
+    inner, path = record_of(listed.get("data", listed.get("kwargs"))), listed.get("id")
+    fields = {name: inner[name] for name in ("type", "role", "content", "tool_calls", "tool_call_id") if name in inner}
+    kind = path[-1] if isinstance(path, list) and path else listed.get("type")
+    return dict(record_of(listed.get("message")) or ({"type": kind, **fields} if fields else listed))
 
 
 def _systems(record: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -260,8 +264,10 @@ def unsent_text(rows: Sequence[PromptRow]) -> str:
         if "messages" in row.columns and (count := _questions(row.published or {}) - _questions(row.columns)) > 0
     ]
     if later:
-        what = f"{sum(later):,} later questions of {len(later):,} conversations are not sent"
-        return f"{what}: read as jsonl, a conversation is sent up to its last question"
+        return (
+            f"{sum(later):,} later questions of {len(later):,} conversations are not sent: read as jsonl, a"
+            " conversation is sent up to its last question"
+        )
     found = set[str]()
     for row in rows:
         published = row.published or {}
@@ -269,8 +275,12 @@ def unsent_text(rows: Sequence[PromptRow]) -> str:
         prompt = row.columns.get("prompt")
         if isinstance(prompt, str):
             found |= {name for name in _PARTS if any(one not in prompt for one in _texts_of(published.get(name)))}
-    remedy = "if it belongs to the prompts, put its text into the column with theirs"
-    return f"the content of {', '.join(sorted(found))} is not sent: {remedy}" if found else ""
+    return (
+        f"the content of {', '.join(sorted(found))} is not sent: if it belongs to the prompts, put its text into the"
+        " column with theirs"
+        if found
+        else ""
+    )
 
 
 def _texts_of(value: Any) -> list[str]:

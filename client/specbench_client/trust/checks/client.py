@@ -130,8 +130,14 @@ def _changed_latency(evidence: PointEvidence) -> list[CheckResult]:
         f" client's, not the engine's; left out of repeat {evidence.point.repeat + 1}:"
         f" {list_names(left_out) or 'nothing'}; the load's figures are judged over all its repeats"
     )
-    severity = Severity.INVALID if worst.name == MEAN_E2E else Severity.WARNING
-    return [CheckResult(severity, message, value=worst.late_ms, threshold=worst.allowed_ms)]
+    return [
+        CheckResult(
+            Severity.INVALID if worst.name == MEAN_E2E else Severity.WARNING,
+            message,
+            value=worst.late_ms,
+            threshold=worst.allowed_ms,
+        )
+    ]
 
 
 def _request_ms(evidence: PointEvidence) -> float | None:
