@@ -227,7 +227,7 @@ async def test_rejected_key_is_reported_with_the_remedy(server_tls: Tls, status:
         ("http://[other", "http://[other"),
     ],
 )
-async def test_redirect_is_reported_with_its_address_and_the_remedy(
+async def test_redirect_is_reported_with_its_location_and_the_remedy(
     server_tls: Tls, status: int, location: str, address: str
 ) -> None:
     moved = f"HTTP/1.1 {status} X\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()

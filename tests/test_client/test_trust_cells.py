@@ -187,11 +187,12 @@ def cold(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame
     sent, first = (frame[name].to_numpy(float)[:, None] for name in ("sent_ns", "first_token_ns"))
 
-    def late(times: Sequence[int]) -> list[int]:
-        return (times + 20 * np.clip(times - sent, 0, first - sent).sum(axis=0)).astype(int).tolist()
+    def late(times: Any) -> Any:
+        moments = np.asarray(times, dtype=float)
+        return (moments + 20 * np.clip(moments - sent, 0, first - sent).sum(axis=0)).astype(int).tolist()
 
-    chunks = pd.Series([late(np.array(each)) for each in frame["chunk_ns"]], index=frame.index, dtype=object)
-    return frame.assign(**{name: late(frame[name].to_numpy()) for name in TIMES}, chunk_ns=chunks)
+    chunks: Any = pd.Series([late(each) for each in frame["chunk_ns"]], index=frame.index, dtype=object)
+    return frame.assign(**{name: late(frame[name]) for name in TIMES}, chunk_ns=chunks)
 
 
 @pytest.mark.parametrize(("last", "factors"), [(1.0, []), (1.4, []), (2.0, [2.0])])

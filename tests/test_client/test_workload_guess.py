@@ -622,13 +622,16 @@ def test_an_archive_of_several_files_is_rejected(tmp_path: Path) -> None:
         ({"prompt": "Who?", "image": {"path": "a.png"}, "audio": None}, ["image"]),
         ({"conversations": [HUMAN, GPT], "images": ["a.png"]}, ["images"]),
         ({"question": [[ASKED]], "function": [{"name": "f"}]}, ["function"]),
+        ({"prompt": "def f():", "suffix": "return x"}, ["suffix"]),
+        ({"prompt": "def f():", "suffix": ""}, []),
+        ({"input": "Why?", "previous_response_id": "resp_1", "prompt": "Why?"}, ["previous_response_id"]),
     ],
 )
 def test_text_beside_the_prompt_is_named(row: Mapping[str, Any], columns: list[str]) -> None:
     prompt = row.get("prompt", row.get("question"))
     note = unsent_text([PromptRow("line 1", {"prompt": prompt}, dict(row))])
-    names = ("context", "input", "options", "document", "image", "images", "audio", "function")
-    assert [name for name in names if re.search(rf"\b{name}\b", note)] == columns
+    names = ("context", "input", "options", "document", "suffix", "image", "images", "audio", "function")
+    assert [name for name in (*names, "previous_response_id") if re.search(rf"\b{name}\b", note)] == columns
 
 
 def test_later_questions_of_a_conversation_are_named_only_where_they_are_not_sent() -> None:

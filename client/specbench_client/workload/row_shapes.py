@@ -70,9 +70,10 @@ TOKENS = ("token_ids", "input_ids", "prompt_token_ids", "prompt")
 TEXTS = ("instruction", "question", "query", "text", "text_input", "input", "inputs", "arg_0")
 _ADDED = ("input", "context")
 """Columns with the text that an instruction is about."""
-_PARTS = (*_ADDED, "options", "choices", "passage", "document")
+_PARTS = (*_ADDED, "options", "choices", "passage", "document", "suffix")
 """Columns that may belong to a prompt, besides the one with its text."""
 _MEDIA = (
+    "previous_response_id",
     "function",
     "involved_classes",
     "image",

@@ -279,8 +279,8 @@ def _probable_cause(evidence: PointEvidence, what: str, enough_ms: float | None)
     lag, load = evidence.health.loop_lag_p99_ms, evidence.health.load_per_core
     if load is not None and load > OVERLOADED:
         return (
-            f"the client, or an engine that shares its machine, lacks CPU: its machine is overloaded (load average"
-            f" {load:.1f} per core); else a proxy or an engine elsewhere holds chunks back"
+            f"the client, or an engine that shares its machine, probably lacks CPU: its machine is overloaded (load"
+            f" average {load:.1f} per core); else the engine or a proxy holds chunks back"
         )
     if lag is None or enough_ms is None:
         return "the client read late, or the engine or a proxy holds chunks back"
