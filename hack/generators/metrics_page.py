@@ -274,7 +274,10 @@ def render_metrics_page() -> str:
         _INTERVALS,
         _CHECKS,
         *_section("Checks of a point", POINT_CHECKS),
-        *_section("Checks of a cell and its paired baseline", (*CELL_CHECKS, *ANSWER_CHECKS)),
+        *_section(
+            "Checks of a cell and its paired baseline",
+            [each for each in (*CELL_CHECKS, *ANSWER_CHECKS) if each not in POINT_CHECKS],
+        ),
         _entry(baseline_invalid),
         *_section("Checks of a run", RUN_CHECKS),
         _UNSEEN,

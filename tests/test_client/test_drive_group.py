@@ -11,6 +11,7 @@ import pytest
 
 from specbench_api.outcome.layout import PLAN, ended_key, manifest_key, summary_key
 from specbench_api.plan.plan import Plan
+from specbench_client.analysis.estimates.point_rows import is_sent_again
 from specbench_client.documents.manifest import Manifest
 from specbench_client.documents.summary import PointSummary
 from specbench_client.drive import group, point
@@ -20,6 +21,7 @@ from specbench_client.drive.progress import Progress
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.folder import FolderStore
+from specbench_client.store.points import PointStore
 from specbench_testing.simulated_groups import RunningSimulator, plan_of, records_of, simulator, write_prompts
 from specbench_testing.synthetic_records import measured_rows
 
@@ -190,6 +192,31 @@ async def test_cancelled_drive_keeps_finished_points_and_can_be_continued(tmp_pa
     measured = measured_rows(records).groupby("point").prompt_id.apply(sorted)
     everything = sorted(f"q{number}" for number in range(12))
     assert measured[first.hash] == measured[second.hash] == everything
+
+
+async def test_prompts_that_an_interrupted_attempt_sent_to_a_running_server_are_reported(
+    tmp_path: Path, store: FolderStore
+) -> None:
+    """A third of a short prompt is a block that is never reused."""
+    prompts = tmp_path / "p.jsonl"
+    texts = [f"Number {number}: {'a word ' * 15}" for number in range(24)]
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+    async with simulator(tmp_path / "truth.jsonl", replace(SLOW, prefix_cache_tokens=100_000)) as engine:
+        endpoints = [{"name": "none", "url": engine.url, "dialect": "vllm"}]
+        running = {"kind": "external", "endpoints": endpoints}
+        edits = {"spec.model.name": "simulated", "spec.engine": running, "spec.drafters": []}
+        load = {"concurrency": [1, 2, 3], "requests": 8, "repeats": 1, "warmupRequests": 2}
+        plan = plan_of(prompts, {**edits, "spec.load": load})
+        task, in_second = drive_to_second_point(plan, engine, store, options_in(tmp_path))
+        await in_second
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await drive_group(plan, plan.groups[0], engine.url, store, options_in(tmp_path, "2-a"))
+    points = PointStore(store)
+    measured = [points.read_summary(each) for each in points.manifests([p.hash for p in plan.points]).values()]
+    assert [each.client_health.interrupted_before for each in measured] == [None, True, None]
+    assert [is_sent_again(each) for each in measured] == [False, True, False]
 
 
 async def test_an_arm_of_a_soak_test_ends_when_it_has_decayed(

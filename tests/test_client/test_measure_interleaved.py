@@ -892,6 +892,53 @@ def test_an_interrupted_round_is_continued_and_counts_as_a_retry(retried: Retrie
     ]
 
 
+def interrupted_at(*turns: tuple[str, int]) -> Corruptions:
+    """Two thirds of the prompts of these turns, an arm and a repeat each, were sent before an interruption.
+
+    They are as short as two lines, so that the block of the cache that is never reused is a sixth of them.
+    """
+
+    def watch(point: Point, honest: ClientHealth) -> ClientHealth:
+        return honest.model_copy(update={"interrupted_before": (point.arm, point.repeat) in turns})
+
+    def edit(point: Point, rows: pd.DataFrame) -> pd.DataFrame:
+        sent = ((point.arm, point.repeat) in turns) & (np.arange(len(rows)) % 3 != 0)
+        return rows.assign(cached_tokens=np.where(sent, rows["input_tokens"] - 16, 0))
+
+    return Corruptions(watch=watch, records=edit)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("world", [6], indirect=True)
+@pytest.mark.parametrize("arm", ["none", "eagle3"])
+def test_the_round_of_an_interrupted_point_is_left_out_and_neither_server_is_blamed(retried: Retried, arm: str) -> None:
+    """Another round might send the same prompts, so none is added."""
+    honest = doubts(result_of(retried.world).summary)
+    retried.corruptions = interrupted_at((arm, 3))
+    run = retried.run(retries=2)
+    summary = conclude(run.plan, run.store)
+    assert (run.plan.added_rounds, doubts(summary)) == (0, honest)
+    assert (drafting(summary).valid, drafting(summary).compared_repeats) == (True, 4)
+    (finding,) = (each for each in summary.findings if each.check == "PromptsSentAgain")
+    assert (finding.severity, finding.arm, finding.value) == (Severity.INFO, arm, pytest.approx(0.56, abs=0.03))
+    assert "4 of 6 prompts" in finding.message
+    assert "repeats 3 and 4 are left out on both sides" in finding.message
+    assert "ReuseLost" not in {each.check for each in summary.findings}
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("world", [4], indirect=True)
+@pytest.mark.parametrize("arm", ["none", "eagle3"])
+def test_an_interrupted_point_of_few_repeats_is_a_doubt_about_no_server(retried: Retried, arm: str) -> None:
+    honest = doubts(result_of(retried.world).summary)
+    retried.corruptions = interrupted_at((arm, 3))
+    run = retried.run(retries=2)
+    summary = conclude(run.plan, run.store)
+    assert (run.plan.added_rounds, drafting(summary).compared_repeats) == (0, 4)
+    assert doubts(summary) == honest | {"PromptsSentAgain"}
+    assert not [each for each in summary.findings if each.severity is Severity.FAULT]
+
+
 # The interval of a run that stops because of it.
 
 

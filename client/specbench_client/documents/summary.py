@@ -152,6 +152,8 @@ class ClientHealth(ApiModel):
     """Length of the steady state as a fraction of the point's duration."""
     duration_s: float | None = None
     """Seconds from the first request sent to the last token, without warm-up."""
+    interrupted_before: bool | None = None
+    """Whether an attempt at this point was interrupted, so that the running server may have got its prompts before."""
 
 
 class TokenCounters(ApiModel):

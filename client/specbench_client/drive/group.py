@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import specbench_client
-from specbench_api.outcome.layout import ended_key, launch_key
+from specbench_api.outcome.layout import LAUNCHES, ended_key, launch_key
 from specbench_api.outcome.provenance import FactName
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_client.analysis.summary.trends import acceptance_trend, has_decayed, reduced_to_acceptance
@@ -106,6 +106,7 @@ class _GroupDriver:
                 _publish_progress(progress, self.store, self.options) as publisher,
                 self._connected(inputs) as engine,
             ):
+                earlier = await asyncio.to_thread(points.store.keys, f"{LAUNCHES}/{self.group.index}-")
                 observed = await self._check_engine(engine, points, inputs)
                 async with WorkerPool(inputs.pool_size) as pool:
                     measurement = PointMeasurement(engine, points, self.options, progress, inputs.loads, pool)
@@ -123,6 +124,7 @@ class _GroupDriver:
                             inputs.prompts[point.workload].prompts,
                             observed[point.workload],
                             warm_up=self.options.warm_up and point is todo[0],
+                            interrupted_before=self.plan.engine.is_external and point is todo[0] and bool(earlier),
                         )
                         measured.append(point.hash)
                         if self.plan.soaks:

@@ -56,11 +56,11 @@ class PointMeasurement:
     pool: WorkerPool
 
     async def measure(
-        self, point: Point, prompts: Prompts, observed: PointProvenance, *, warm_up: bool
+        self, point: Point, prompts: Prompts, observed: PointProvenance, *, warm_up: bool, interrupted_before: bool
     ) -> PointSummary:
         """Measure and commit a point; return its summary. Raises EngineFailed, NotDurable.
 
-        After any error the point has no manifest. `observed`: the conditions.
+        After any error the point has no manifest. `observed`: the conditions. `interrupted_before`: see `ClientHealth`.
         """
         prompts = prompts_of_point(self.engine.plan, point, prompts)
         clock, load = self.options.clock, self.loads.of(point, len(prompts.rows))
@@ -86,8 +86,13 @@ class PointMeasurement:
                 is_open=load.is_open,
                 warm_up=warmed,
             )
-            late = {"send_lateness_p99_ms": None} if load.has_slots else {}  # who waits for a slot is not late
-            client = client.model_copy(update={"load_per_core": os.getloadavg()[0] / (os.cpu_count() or 1), **late})
+            changes: dict[str, object] = {
+                "load_per_core": os.getloadavg()[0] / (os.cpu_count() or 1),
+                "interrupted_before": interrupted_before or None,
+            }
+            if load.has_slots:  # a conversation that waits for a slot is not late
+                changes["send_lateness_p99_ms"] = None
+            client = client.model_copy(update=changes)
             files = [*schedule, record_file]
             summary = await asyncio.to_thread(attempt.commit, files, client, observations, span, observed)
         except BaseException:

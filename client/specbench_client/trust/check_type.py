@@ -26,11 +26,11 @@ class CheckResult:
 CheckResults = Sequence[CheckResult]
 
 
-Evidence = TypeVar("Evidence")
+Evidence_contra = TypeVar("Evidence_contra", contravariant=True)
 
 
 @dataclass(frozen=True)
-class Check(Generic[Evidence]):
+class Check(Generic[Evidence_contra]):
     """A check. `evaluate` is pure and returns nothing if all is well or if the data does not allow a decision."""
 
     name: str
@@ -45,7 +45,7 @@ class Check(Generic[Evidence]):
     """Why the threshold is where it is."""
     remedy: str
     """What the user should do about it."""
-    evaluate: Callable[[Evidence], CheckResults]
+    evaluate: Callable[[Evidence_contra], CheckResults]
     imported_remedy: str = ""
     """What to do if another benchmark measured the run, where that differs: there is no spec to change."""
     soak_remedy: str = ""
@@ -56,7 +56,7 @@ class Check(Generic[Evidence]):
         special = self.imported_remedy if imported else self.soak_remedy if soak else ""
         return special or self.remedy
 
-    def findings(self, evidence: Evidence, location: Mapping[str, object]) -> list[Finding]:
+    def findings(self, evidence: Evidence_contra, location: Mapping[str, object]) -> list[Finding]:
         """Evaluate the check; an arm or a workload in a result overrides that of the location (arm, workload, …)."""
         results = [vars(result).items() for result in self.evaluate(evidence)]
         known = [{name: value for name, value in fields if value is not None} for fields in results]
@@ -72,10 +72,10 @@ def check(
     remedy: str,
     imported_remedy: str = "",
     soak_remedy: str = "",
-) -> Callable[[Callable[[Evidence], CheckResults]], Check[Evidence]]:
+) -> Callable[[Callable[[Evidence_contra], CheckResults]], Check[Evidence_contra]]:
     """Make a check of the function that evaluates it, and whose docstring begins with the check's description."""
 
-    def check_of(evaluate: Callable[[Evidence], CheckResults]) -> Check[Evidence]:
+    def check_of(evaluate: Callable[[Evidence_contra], CheckResults]) -> Check[Evidence_contra]:
         description = (evaluate.__doc__ or "").partition("\n")[0]
         return Check(
             name, severities, description, threshold, rationale, remedy, evaluate, imported_remedy, soak_remedy

@@ -35,6 +35,7 @@ POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
     answers.reasoning_not_as_requested,
     prompts.duplicate_prompts,
     prompts.prompt_cache_hit,
+    prompts.prompts_sent_again,
     load.concurrency_not_reached,
     load.rate_not_reached,
     load.overloaded,

@@ -35,6 +35,7 @@ from specbench_client.trust.checks.client import chunks_coalesced, client_satura
 from specbench_client.trust.checks.comparison import repeats_apart
 from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, doubtful_rows
 from specbench_client.trust.checks.load import concurrency_not_reached, foreign_traffic, rate_not_reached
+from specbench_client.trust.checks.prompts import prompts_sent_again
 from specbench_client.trust.evidence import PointEvidence
 
 LEFT_OUT_SHARE = 1 / 3
@@ -91,14 +92,17 @@ class RoundsLeftOut:
 def cells_to_repeat(plan: Plan, points: Sequence[PointSummary]) -> set[tuple[str, Level]]:
     """Return the workloads and levels of which another round may replace an invalid one, when all are measured.
 
-    What counts is only what was found about the client, the network and the machine, and never a result.
+    What counts is only what was found about the client, the network and the machine, and never a result. Prompts that
+    were sent again do not: the prompts of another round may be the same.
     """
     found = set[tuple[str, Level]]()
     for arm, workload, level in {(point.arm, point.workload, point.level) for point in points}:
         own = [
             each
             for each in points
-            if each.arm in (arm, BASELINE_NAME) and (each.workload, each.level) == (workload, level)
+            if each.arm in (arm, BASELINE_NAME)
+            and (each.workload, each.level) == (workload, level)
+            and not is_sent_again(each)
         ]
         rounds = RoundsLeftOut.of(plan, own)
         if rounds.invalid and rounds.lacking and not rounds.broken:
@@ -124,6 +128,11 @@ def is_invalid(point: PointSummary) -> bool:
     return any(finding.severity is Severity.INVALID for finding in point.findings)
 
 
+def is_sent_again(point: PointSummary) -> bool:
+    """Return whether the server had prompts of the point in its cache, because they were sent before."""
+    return any(finding.check == prompts_sent_again.name for finding in point.findings)
+
+
 SPOILED_FROM_OUTSIDE = frozenset({client_saturated.name, foreign_traffic.name})
 """Checks whose cause is not the measured server."""
 CONSEQUENCES = {
@@ -134,13 +143,13 @@ CONSEQUENCES = {
 
 
 def _is_spoiled(point: PointSummary) -> bool:
-    """Return whether only something outside of the server invalidated the point, or its server had restarted."""
+    """Return whether only something outside of the server spoiled the point: also a restart, or prompts sent again."""
     found = {finding.check for finding in point.findings}
     invalid = {finding.check for finding in point.findings if finding.severity is Severity.INVALID}
     causes = SPOILED_FROM_OUTSIDE.union(*(CONSEQUENCES[name] for name in invalid & CONSEQUENCES.keys()))
     if client_saturated.name in found:  # also if it was late for single requests only
         causes |= {chunks_coalesced.name}
-    return (bool(invalid) or repeats_apart.name in found) and invalid <= causes
+    return (bool(invalid) or repeats_apart.name in found or is_sent_again(point)) and invalid <= causes
 
 
 def load_rows(plan: Plan, points: Sequence[PointSummary], records: PointRecords) -> Table:

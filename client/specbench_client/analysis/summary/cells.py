@@ -21,6 +21,7 @@ from specbench_client.analysis.estimates.cell_figures import (
     ratio_figures,
     with_counted_acceptance,
 )
+from specbench_client.analysis.estimates.point_rows import is_sent_again
 from specbench_client.analysis.estimates.speedups import (
     SPEEDUP,
     TPOT_SPEEDUP,
@@ -112,7 +113,7 @@ def evaluate_cell(
     pairs = pair_requests(measured.rows, baseline.rows, measured.plan) if baseline else None
     compared = paired_speedup(SPEEDUP, pairs, measured.seed) if pairs else None
     trends = trends_of(measured.points) if measured.plan.soaks else []
-    reuse, reuse_missing = _reuse(measured, pairs)
+    reuse, reuse_missing = _reuse(measured, baseline, pairs)
     smooth = without_stalls(pairs) if pairs else None
     evidence = CellEvidence(
         plan=measured.plan,
@@ -175,10 +176,14 @@ def evaluate_cell(
     )
 
 
-def _reuse(measured: MeasuredCell, pairs: Pairs | None) -> tuple[Reuse | None, ReuseMissing | None]:
-    if pairs is None or measured.plan.prompt_cache is PromptCache.DISABLED:
+def _reuse(
+    measured: MeasuredCell, baseline: MeasuredCell | None, pairs: Pairs | None
+) -> tuple[Reuse | None, ReuseMissing | None]:
+    """Compare the reuse over the repeats in which both servers, or neither, got prompts again."""
+    if baseline is None or pairs is None or measured.plan.prompt_cache is PromptCache.DISABLED:
         return None, None
-    found = reuse_of(pairs, measured.seed)
+    mine, theirs = ({each.repeat for each in cell.points if is_sent_again(each)} for cell in (measured, baseline))
+    found = reuse_of(pairs, measured.seed, without=mine ^ theirs)
     return (found, None) if isinstance(found, Reuse) else (None, found)
 
 

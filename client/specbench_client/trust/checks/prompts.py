@@ -277,7 +277,8 @@ def _quotient(over: Values, under: Values) -> float | None:
     severities=(Severity.WARNING,),
     threshold=(
         f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns, in prompts that the cell repeats, or of"
-        f" which at least {WHOLE_SHARE:.0%} after the system prompt and all but {WHOLE_REST} tokens are in the cache"
+        f" which at least {WHOLE_SHARE:.0%} after the system prompt and all but {WHOLE_REST} tokens are in the cache;"
+        f" after an interruption in a point, in prompts of which all but {WHOLE_REST} tokens are"
     ),
     rationale=(
         "Users seldom send the same whole prompt twice. A prompt that is sent again skips its whole prefill, so TTFT is"
@@ -291,12 +292,13 @@ def _quotient(over: Values, under: Values) -> float | None:
         " the same prompts again; or declare promptCache: Disabled and switch the engines' caches off."
     ),
 )
-def prompts_sent_again(evidence: CellEvidence) -> CheckResults:
+def prompts_sent_again(evidence: CellEvidence | PointEvidence) -> CheckResults:
     """With promptCache: AsServed, whole prompts, or all but a few tokens of each, were in the cache.
 
     The cell's rows show which ones it repeats. Of another load, an earlier or interrupted run, or a cache that was not
     emptied, only the hits show it: what follows the system prompt is in the cache too. A prompt that shares a long
-    beginning with another one looks the same.
+    beginning with another one looks the same. A point is also checked by itself: one that was interrupted and measured
+    again is left out of its comparison, if it is one of few (`RoundsLeftOut`).
     """
     plan, rows = evidence.plan, evidence.rows
     cached, prompt = numbers(rows, "cached_tokens"), numbers(rows, "input_tokens")
@@ -307,22 +309,29 @@ def prompts_sent_again(evidence: CellEvidence) -> CheckResults:
     since_emptied = numbers(rows, "repeat") if plan.empties_cache else np.zeros(len(rows))
     repeated = known & _seen_before(since_emptied, numbers(rows, "repeat"), numbers(rows, "intended_ns"), rows)
     shared = _shared_tokens(evidence, cached[known])
-    whole = known & (cached - shared >= WHOLE_SHARE * (prompt - shared)) & (prompt - cached <= WHOLE_REST)
+    interrupted = isinstance(evidence, PointEvidence) and evidence.health.interrupted_before is True
+    whole = known & (cached > shared) & (prompt - cached <= WHOLE_REST)
+    whole &= interrupted | (cached - shared >= WHOLE_SHARE * (prompt - shared))
     share = float(cached[repeated | whole].sum() / max(prompt[known].sum(), 1.0))
     if share <= CACHED_SHARE:
         return []
     reasons = (
-        ("{} of the prompts are repeats", repeated),
-        ("{} begin like an earlier prompt up to their last tokens, or are the same", whole & ~repeated),
+        ("are repeats", repeated),
+        (
+            "were sent before the point was interrupted"
+            if interrupted
+            else "begin like an earlier prompt up to their last tokens, or are the same",
+            whole & ~repeated,
+        ),
     )
-    why = ", ".join(words.format(f"{rows.sum() / known.sum():.0%}") for words, rows in reasons if rows.any())
+    why = ", ".join(f"{rows.sum()} of {known.sum()} prompts {words}" for words, rows in reasons if rows.any())
     message = (
         f"{share:.0%} of the prompt tokens of first turns were read from the prompt cache: {why}. TTFT is too short"
     )
     return [CheckResult(Severity.WARNING, message, value=share, threshold=CACHED_SHARE)]
 
 
-def _shared_tokens(evidence: CellEvidence, cached: Values) -> float:
+def _shared_tokens(evidence: CellEvidence | PointEvidence, cached: Values) -> float:
     """Return the length of the workload's system prompt: of a given text, the tokens that most prompts share."""
     system = evidence.workload.system_prompt
     if system is None:
