@@ -18,7 +18,7 @@ from specbench_api.spec.slo import Slo
 from specbench_client.cli import exit_code
 from specbench_client.cli.report import POINTS_STAND, print_run_summary
 from specbench_client.cli.run_selection import select_run
-from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.finding import Finding, Severity, doubting_checks
 from specbench_client.documents.summary import RunSummary
 from specbench_client.local.local_runs import exclusive_run
 from specbench_client.measure_flags import MEASURED_WORKLOAD
@@ -26,6 +26,7 @@ from specbench_client.report.text.findings import continue_run, group_findings, 
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude
 from specbench_client.trust.checks.comparison import missing_points
+from specbench_client.trust.registry import rank
 from specbench_testing.local_results import store_results
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
@@ -154,7 +155,7 @@ def test_terminal_shows_each_remedy_and_the_number_of_further_findings(
 def test_missing_points_are_not_followed_by_advice_to_measure_everything_again(summary: RunSummary) -> None:
     lost = Finding(check=missing_points.name, severity=Severity.WARNING, message="1 of 8 points have no result")
     lacking = summary.model_copy(update={"findings": [lost], "trustworthy": False})
-    advice = next_step(WORLD.plan, lacking, group_findings(WORLD.plan, [lost]), "results")
+    advice = next_step(WORLD.plan, lacking, "results")
     assert advice == continue_run(WORLD.plan)
 
 
@@ -166,13 +167,19 @@ def test_missing_points_are_not_followed_by_advice_to_measure_everything_again(s
         (["AcceptanceCounterMismatch", "ForeignTraffic"], "ForeignTraffic"),
         (["ChunksCoalesced", "RequestsStalled"], "RequestsStalled"),
         (["LateStreamEnd", "ChunksCoalesced"], "ChunksCoalesced"),
+        (["BaselineInvalid", "ChunksCoalesced"], "ChunksCoalesced"),
+        (["ClientSaturated as Warning", "ChunksCoalesced"], "ChunksCoalesced"),
+        (["NoisyRepeats as Warning", "PromptsSentAgain as Warning", "ReuseLost as Fault"], "PromptsSentAgain"),
     ],
 )
 def test_the_cause_of_others_is_corrected_first(checks: list[str], first: str, summary: RunSummary) -> None:
-    found = [Finding(check=name, severity=Severity.INVALID, message="m") for name in checks]
+    """The headline names the same one."""
+    named = [check.partition(" as ") for check in checks]
+    found = [Finding(check=name, severity=Severity(given or "Invalid"), message="m") for name, _, given in named]
     doubtful = summary.model_copy(update={"findings": found, "trustworthy": False})
-    advice = next_step(WORLD.plan, doubtful, group_findings(WORLD.plan, found), "results")
-    assert advice.startswith(f"Correct what {first} reports.")
+    advice = next_step(WORLD.plan, doubtful, "results")
+    assert advice.startswith(f"Correct what {first} reports")
+    assert doubting_checks(sorted(found, key=rank))[0] == first
 
 
 @pytest.mark.parametrize(
@@ -196,7 +203,7 @@ def test_spoiled_repeats_are_retried_where_the_run_can(
     name, _, severity = check.partition(" as ")
     found = [Finding(check=name, severity=Severity(severity or "Invalid"), message="m")]
     doubtful = summary.model_copy(update={"findings": found, "trustworthy": False})
-    step = next_step(plan, doubtful, group_findings(plan, found), "results")
+    step = next_step(plan, doubtful, "results")
     assert [way for way in ("--retry-invalid", "results.adopt") if way in step] == ([expected] if expected else [])
 
 
@@ -216,8 +223,8 @@ def test_terminal_prints_every_finding_that_the_headline_may_name_and_at_most_th
 def test_a_run_without_a_baseline_is_not_sent_to_decide(summary: RunSummary) -> None:
     trusted = summary.model_copy(update={"trustworthy": True, "simulated": False})
     without = WORLD.plan.model_copy(update={"arms": [arm for arm in WORLD.plan.arms if not arm.is_baseline]})
-    assert "specbench decide results" in next_step(WORLD.plan, trusted, [], "results")
-    assert "--baseline URL" in next_step(without, trusted, [], "results")
+    assert "specbench decide results" in next_step(WORLD.plan, trusted, "results")
+    assert "--baseline URL" in next_step(without, trusted, "results")
 
 
 def test_next_step_after_a_failed_engine_is_to_correct_the_failure(capsys: pytest.CaptureFixture[str]) -> None:

@@ -252,7 +252,7 @@ def print_run_summary(
     more = len(notes) - len(shown)
     if more:
         console.print(f"{more} more note{'s' if more > 1 else ''}: specbench report {where} --all", soft_wrap=True)
-    console.print_line(f"Next: {unfinished[1] if unfinished else next_step(plan, summary, groups, where)}")
+    console.print_line(f"Next: {unfinished[1] if unfinished else next_step(plan, summary, where)}")
     if unfinished is None:
         console.print(f"Report: {shown_path(uri)}/{REPORT}", soft_wrap=True)
 

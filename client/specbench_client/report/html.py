@@ -76,7 +76,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             definitions=definitions_topic(summary),
             groups=groups,
             findings_title=f"Findings ({len(groups)})" if groups else "Findings: none",
-            next_step=next_step(plan, summary, groups, "DIR"),
+            next_step=next_step(plan, summary, "DIR"),
             measure_again=measure_again(plan),
             speedups=lead,
             plots={title: drawing for title, drawing in plots.items() if title not in lead},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from specbench_client.documents.finding import Finding, Severity
 from specbench_client.trust.check_type import Check
 from specbench_client.trust.checks import (
     acceptance,
@@ -108,3 +109,24 @@ _ALL: tuple[Check[Any], ...] = (
     comparison.repeats_apart,
 )
 CHECK_BY_NAME: dict[str, Check[Any]] = {check.name: check for check in _ALL}
+
+CAUSES = tuple(
+    check.name
+    for check in (
+        load.requests_failed,
+        client.client_saturated,
+        load.foreign_traffic,
+        prompts.prompts_sent_again,
+        load.requests_stalled,
+        comparison.unpaired_requests,
+    )
+)
+"""Checks that explain others of the same severity, and those after them."""
+FOLLOWS = (comparison.baseline_invalid.name,)
+"""Checks that only pass on what others found: fixing those fixes these."""
+
+
+def rank(finding: Finding) -> tuple[int, bool, int, str]:
+    """Return the sort key of findings: the worst first, of the same severity the one to correct first."""
+    severity, name = list(Severity).index(finding.severity), finding.check
+    return severity, name in FOLLOWS, CAUSES.index(name) if name in CAUSES else len(CAUSES), name

@@ -44,7 +44,7 @@ from specbench_client.metrics.divergence import divergence
 from specbench_client.metrics.tidy_frame import PointRecords
 from specbench_client.trust.checks.comparison import baseline_invalid, missing_points
 from specbench_client.trust.evidence import RunEvidence, Spans
-from specbench_client.trust.registry import RUN_CHECKS
+from specbench_client.trust.registry import RUN_CHECKS, rank
 
 # The environment of each arm's launches, and how much of the KV cache its drafter takes.
 
@@ -225,7 +225,7 @@ def summarise_cells(
     # Without any measured point, the other checks would only report properties of the plan.
     checks = RUN_CHECKS if measured else (missing_points,)
     on_run = [finding for check in checks for finding in check.findings(evidence, {})]
-    findings = [*on_run, *on_cells, *on_points]
+    findings = sorted([*on_run, *on_cells, *on_points], key=rank)
     trustworthy = bool(measured) and not any(finding.severity.is_doubt for finding in findings)
     summary = RunSummary(
         namespace=plan.namespace,
@@ -244,7 +244,7 @@ def summarise_cells(
         crossovers=crossovers(plan, judged, findings) if plan.has_baseline else [],
         slo=slo,
         step_costs=costs,
-        findings=sorted(findings, key=lambda finding: list(Severity).index(finding.severity)),
+        findings=findings,
         trustworthy=trustworthy,
         failures=causes,
         headline="",

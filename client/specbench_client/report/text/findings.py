@@ -8,25 +8,18 @@ from itertools import groupby
 
 from specbench_api.plan.plan import Plan
 from specbench_client.analysis.estimates.point_rows import SPOILED_FROM_OUTSIDE, why_no_rounds_are_added
-from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.finding import Finding, Severity, doubting_checks
 from specbench_client.documents.summary import RunSummary
 from specbench_client.measure_flags import MEASURED_WORKLOAD, with_flag_names
 from specbench_client.store.run_uids import uid_created_ms
 from specbench_client.trust.check_type import list_names
 from specbench_client.trust.checks.acceptance import acceptance_without_baseline
-from specbench_client.trust.checks.client import client_saturated
-from specbench_client.trust.checks.comparison import baseline_invalid, missing_points, unpaired_requests
+from specbench_client.trust.checks.comparison import missing_points
 from specbench_client.trust.checks.engine import simulated
-from specbench_client.trust.checks.load import foreign_traffic, requests_failed, requests_stalled
-from specbench_client.trust.registry import CHECK_BY_NAME
+from specbench_client.trust.checks.prompts import prompts_sent_again
+from specbench_client.trust.registry import CHECK_BY_NAME, rank
 
-_CAUSES = tuple(
-    check.name for check in (requests_failed, client_saturated, foreign_traffic, requests_stalled, unpaired_requests)
-)
-"""Checks that explain others of the same severity, and those after them."""
 SHOWN = 4
-FOLLOWS = (baseline_invalid.name,)
-"""Checks that only pass on what others found: fixing those fixes these."""
 _KEPT = "Stored points are reused. To measure again,"
 AGAIN_HERE = f"{_KEPT} repeat the same `specbench run` command with `--new`."
 AGAIN_ON_A_CLUSTER = f"{_KEPT} create the SpecBenchRun under another name, or delete it and create it again."
@@ -130,16 +123,7 @@ def group_findings(plan: Plan, findings: Sequence[Finding]) -> list[FindingGroup
 
     Settings are named as the user typed them: flags of `specbench measure`, or fields of the spec.
     """
-    order = list(Severity)
-    ranked = sorted(
-        findings,
-        key=lambda finding: (
-            order.index(finding.severity),
-            finding.check in FOLLOWS,
-            finding.check,
-            -_excess(finding),
-        ),
-    )
+    ranked = sorted(findings, key=lambda finding: (*rank(finding), -_excess(finding)))
     groups = [
         _group(plan, list(each)) for _, each in groupby(ranked, key=lambda finding: (finding.severity, finding.check))
     ]
@@ -194,30 +178,26 @@ def _location(plan: Plan, finding: Finding) -> str:
     return " ".join(part for part in parts if part)
 
 
-def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], where: str) -> str:
-    """The one thing to do now: correct the worst finding, else use the results.
+def next_step(plan: Plan, summary: RunSummary, where: str) -> str:
+    """The one thing to do now: correct what the headline doubts, else use the results.
 
     `where`: the arguments of a command that reads them.
     """
     if not summary.trustworthy:
         if summary.failures:
             return f"Correct why {list_names(list(summary.failures))} failed, as stated above. {continue_run(plan)}"
-        doubts = [group for group in groups if group.severity.is_doubt and group.remedy]
-        severities = list(Severity)
-        order = [*_CAUSES, *(group.check for group in doubts)]
-        worst = min(
-            doubts, key=lambda group: (severities.index(group.severity), order.index(group.check)), default=None
-        )
-        if worst is None:
-            return measure_again(plan)
-        if worst.check == missing_points.name:
+        worst = next(iter(doubting_checks(sorted(summary.findings, key=rank))), missing_points.name)
+        if worst == missing_points.name:
             return continue_run(plan)  # How to measure everything again would contradict it.
-        again = (
-            _retry(plan)  # A point with no more than a warning is not measured again.
-            if worst.check in SPOILED_FROM_OUTSIDE and worst.severity is Severity.INVALID
-            else measure_again(plan)
+        invalid = {finding.check for finding in summary.findings if finding.severity is Severity.INVALID}
+        # A point with no more than a warning is not measured again.
+        again = _retry(plan) if worst in SPOILED_FROM_OUTSIDE & invalid else measure_again(plan)
+        how = (
+            ": give more prompts, or restart the servers if an earlier run sent these"
+            if worst == prompts_sent_again.name
+            else ""
         )
-        return f"Correct what {worst.check} reports. {again}"
+        return f"Correct what {worst} reports{how}. {again}"
     if summary.simulated:
         return simulated.remedy
     decide = f"`specbench decide {where}` recommends an arm for latency targets, prices and constraints of your own."
