@@ -237,13 +237,13 @@ def test_stored_points_count_wherever_they_are_in_the_plan() -> None:
     stored = [point.hash for point in TWO_LOADS.groups[3].points] + [TWO_LOADS.groups[1].points[0].hash]
     live = LiveProgress(TWO_LOADS, stored)
     assert live._bars.tasks[0].completed == 3
-    assert end_points(live, 0, {0: 10, 1: 20}) == "0:00:20 elapsed, about 0:01:10 left"
+    assert end_points(live, 0, {0: 10, 1: 20}) == "0:00:20 since continued, about 0:01:10 left"
     assert live._bars.tasks[0].completed == 5
 
 
 def test_nothing_is_left_after_the_last_point() -> None:
     live = LiveProgress(TWO_LOADS, [point.hash for point in TWO_LOADS.points[:-1]])
-    assert end_points(live, 3, {1: 10}) == "0:00:10 elapsed, about 0:00:00 left"
+    assert end_points(live, 3, {1: 10}) == "0:00:10 since continued, about 0:00:00 left"
 
 
 def test_rounds_that_are_added_are_measured_at_their_loads(capsys: pytest.CaptureFixture[str]) -> None:

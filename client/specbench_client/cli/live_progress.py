@@ -64,8 +64,8 @@ class LiveProgress:
             disable=not self._console.is_terminal,
         )
         self._set_plan(plan)
-        self._done = {*measured}
-        self._took_s: dict[tuple[str, str], list[float]] = {}
+        # How long each point took, by its hash; None for those that were measured before.
+        self._took_s: dict[str, float | None] = dict.fromkeys(measured)
         self._ended_s = 0.0
         self._stalled = False
         self._whole = self._bars.add_task(
@@ -133,33 +133,30 @@ class LiveProgress:
         self._stalled = bool(stalled)
         note = "  ".join(part for part in (bound, stalled, *so_far) if part)
         self._bars.update(self._point, description=description, completed=done, total=total or None, note=note)
-        if progress.phase == STORING and progress.point and progress.point not in self._done:
+        if progress.phase == STORING and progress.point and progress.point not in self._took_s:
             point = self._points[progress.point]
             # A running server is warmed up once, so later points take as long without.
             warmup = (
                 (progress.warmup_done or 0) / max(progress.requests_sent, 1) if self._plan.engine.is_external else 0.0
             )
             began_s, self._ended_s = self._ended_s, self._bars.tasks[0].elapsed or 0.0
-            self._took_s.setdefault((point.workload, point.level.words), []).append(
-                (self._ended_s - began_s) * (1.0 - warmup)
-            )
-            self._done.add(point.hash)
+            self._took_s[point.hash] = (self._ended_s - began_s) * (1.0 - warmup)
             sent = f"{done} requests ({progress.requests_sent} with warm-up and fillers)"
             self._print(", ".join([place, sent, *so_far, self._times(progress.group)]))
-            if point.repeat == 0 and all(each.hash in self._done for each in self._plan.points if each.repeat == 0):
+            if point.repeat == 0:
                 self._show_forecast()
-        self._bars.update(self._whole, completed=len(self._done), note=self._times(progress.group))
+        self._bars.update(self._whole, completed=len(self._took_s), note=self._times(progress.group))
 
     def _show_forecast(self) -> None:
         """Print how long all repeats take at each load, after the first one; a part of it tells too little."""
-        repeats, timed = repeats_of(self._plan), sum(map(len, self._took_s.values()))
+        repeats = repeats_of(self._plan)
         counted = [point for point in self._plan.points if point.repeat < repeats]
         load_s = {
             level.words: self._duration_s([point for point in counted if point.level == level]) or 0.0
             for level in self._plan.load.levels
         }
-        is_whole = timed >= sum(point.repeat == 0 for point in self._plan.points)
-        if repeats > 1 and is_whole and not self._plan.soaks and all(load_s.values()):
+        is_timed = all(self._took_s.get(point.hash) is not None for point in self._plan.points if point.repeat == 0)
+        if repeats > 1 and is_timed and not self._plan.soaks:
             self.show_line(
                 f"by the first repeat, {'all' if self._plan.stop is None else 'the first'} {repeats} take about "
                 + list_names([f"{timedelta(seconds=round(took_s))} at {load}" for load, took_s in load_s.items()])
@@ -179,16 +176,19 @@ class LiveProgress:
         An arm with a point missing in an earlier group has failed: its others will not be measured.
         """
         begun = self._plan.groups[:group]
-        failed = {each.arm for each in begun for point in each.points if point.hash not in self._done}
-        coming = [each for each in self._plan.points if each.hash not in self._done and each.arm not in failed]
+        failed = {each.arm for each in begun for point in each.points if point.hash not in self._took_s}
+        coming = [each for each in self._plan.points if each.hash not in self._took_s and each.arm not in failed]
         left_s = self._duration_s(coming)
         about = f", {'about' if self._plan.stop is None else 'at most'} {timedelta(seconds=round(left_s or 0.0))} left"
-        return f"{timedelta(seconds=int(self._bars.tasks[0].elapsed or 0.0))} elapsed{'' if left_s is None else about}"
+        since = "since continued" if None in self._took_s.values() else "elapsed"
+        return f"{timedelta(seconds=int(self._bars.tasks[0].elapsed or 0.0))} {since}{'' if left_s is None else about}"
 
     def _duration_s(self, points: Sequence[Point]) -> float | None:
         """Return how long these points take if as long as others at their load; None before one of each load ended."""
-        cells = [(point.workload, point.level.words) for point in points]
-        return sum(fmean(self._took_s[cell]) for cell in cells) if self._took_s.keys() >= {*cells} else None
+        known = [(self._points[point], took_s) for point, took_s in self._took_s.items() if took_s is not None]
+        cells = [(point.workload, point.level) for point in points]
+        took = {cell: [took_s for each, took_s in known if (each.workload, each.level) == cell] for cell in {*cells}}
+        return sum(fmean(took[cell]) for cell in cells) if all(took.values()) else None
 
     def _place(self, progress: Progress) -> str:
         """Return `ngram at concurrency 8, repeat 1/3`, with the workload if there are several."""
