@@ -210,7 +210,7 @@ def test_an_interrupted_comparison_continues_with_the_repeats_that_it_began(
             said = list(takewhile(lambda line: "repeat 2/6" not in line, first.stderr))
             first.send_signal(signal.SIGINT)
             printed = first.stderr.read()
-        assert any("so each repeat has" in line for line in said)
+        assert any("and each repeat has" in line for line in said)
         assert first.returncode == 130
         before = {path.parent.name for path in tmp_path.rglob("manifest.json")}
         assert exit_code(["decide", str(tmp_path / "specbench-results")]) == Exit.BAD_INPUT
@@ -220,7 +220,7 @@ def test_an_interrupted_comparison_continues_with_the_repeats_that_it_began(
     assert printed.endswith(f"Interrupted after {count}, which are kept: run the same command again to continue\n")
     assert done.returncode in (0, 3), done.stderr
     assert f"continuing: {count} are measured already\n" in done.stderr
-    assert "so each repeat has" not in done.stderr
+    assert "and each repeat has" not in done.stderr
     assert "repeat 1/6" not in done.stderr
     assert len(before) >= 2
     assert len(list(tmp_path.glob("specbench-results/runs/local/simulated/*/"))) == 1

@@ -154,6 +154,8 @@ def test_a_sweep_has_no_more_streams_than_requests(
         (("--repeats", "10"), 10 * 8 * 31),
         (("--until-sure",), 6 * 8 * 31),
         (("--rate", "1"), 6 * 2 * 96),  # repeats, servers, seconds of arrivals
+        (("--requests-per-stream", "5"), 6 * 5 * 31),
+        (("--duration", "30"), 6 * 2 * 30),
     ],
 )
 def test_the_forecast_is_the_least_that_both_servers_need_at_each_load(
@@ -170,9 +172,9 @@ def test_the_forecast_is_the_least_that_both_servers_need_at_each_load(
     loads = () if "--rate" in flags else ("-c", "1,8")
     (tmp_path / "results").mkdir()
     sized = with_repeat_size(sweep_of(tmp_path, "--baseline", URL, *loads, *flags), {})
-    assert (sized.plan.load.requests_per_stream, sized.plan.load.duration_seconds) == (
-        (8, None) if loads else (None, 96)
-    )
+    given = {"--requests-per-stream": (5, None), "--duration": (None, 30), "--rate": (None, 96)}
+    size = given.get(flags[0] if flags else "", (8, None))
+    assert (sized.plan.load.requests_per_stream, sized.plan.load.duration_seconds) == size
     text = capsys.readouterr().err
     whole_s = load_s * len(sized.plan.load.levels)
     assert f" {timedelta(seconds=whole_s)}, {timedelta(seconds=load_s)} at each load" in text

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from statistics import mean
 
-from specbench_api.plan.plan import REPEATS_TO_DECIDE, Plan
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import DialectName, PromptCache
 from specbench_api.spec.load import Load
@@ -47,14 +47,14 @@ def choose_what_is_open(wanted: Measurement, headers: Mapping[str, str]) -> Meas
     chosen, drafting = with_detected(wanted, headers)
     warn_of_swapped_servers(drafting)
     chosen = with_accepted_fields(chosen, headers, drafting)
-    sweeps, is_size_open = wanted.options["sweep"], _is_size_open(wanted)
-    begun = as_interrupted(chosen) if sweeps or is_size_open else None
+    sweeps, compared = wanted.options["sweep"], wanted.options["baseline"] is not None
+    begun = as_interrupted(chosen) if sweeps or compared else None
     if begun is not None:
         chosen = begun
     else:
         chosen = with_swept_loads(chosen, headers) if sweeps else chosen
-        chosen = with_repeat_size(chosen, headers) if is_size_open else chosen
-    if wanted.options["baseline"] is not None:
+        chosen = with_repeat_size(chosen, headers) if compared and wanted.options["requests"] is None else chosen
+    if compared:
         print_warnings([with_flag_names(each) for each in few_repeats(chosen.plan)])
         warn_of_repeated_prompts(chosen.plan)
     return chosen
@@ -130,20 +130,24 @@ def with_accepted_fields(wanted: Measurement, headers: Mapping[str, str], drafti
 
 
 def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measurement:
-    """Return the measurement with the size of a repeat, by the time of a request. Raises BadInput, EngineFailed."""
+    """Return the measurement with the size of a repeat, if it is open, and print how long all of them take.
+
+    By the time of a request. Raises BadInput, EngineFailed.
+    """
     plan = wanted.plan
-    closed = plan.load.concurrency is not None
+    closed = plan.load.concurrency is not None and plan.load.duration_seconds is None
     prompts = _prompts(plan)
     echo("timing requests to each server, one at a time", err=True)
     probed_s, turns = run_until_interrupted(probe_requests_s(plan, prompts, headers)), prompts.turns / len(prompts.rows)
     request_s, least_s = max(map(mean, probed_s)), sum(map(min, probed_s)) * turns
-    size = size_of_repeat(load_arrival_plan(plan, Path.cwd(), {}), request_s * turns)
+    given = plan.load.requests_per_stream or plan.load.duration_seconds
+    size = given or size_of_repeat(load_arrival_plan(plan, Path.cwd(), {}), request_s * turns)
     repeats, loads = repeats_of(plan), len(plan.load.levels)
     load_s = repeats * size * (least_s if closed else len(plan.arms))
     unit = "requests for each stream (--requests-per-stream" if closed else "s of arrivals (--duration"
     sized = wanted.with_options(**{"requests_per_stream" if closed else "duration": size})
     echo(
-        f"a request takes about {request_s:.2g} s, so each repeat has {size} {unit} changes this);"
+        f"a request takes about {request_s:.2g} s, and each repeat has {size} {unit} changes this);"
         f" {repeats} repeats of {len(plan.arms)} servers at {counted(loads, 'load')} take at least"
         f" {timedelta(seconds=int(loads * load_s))}, {timedelta(seconds=int(load_s))} at each load, and longer where"
         " load slows the servers down or answers are longer"
@@ -165,12 +169,12 @@ def warn_of_repeated_prompts(plan: Plan) -> None:
     ):
         return
     rows, requested = _prompts(plan).rows, [plan.load.requested(level) or 0 for level in plan.load.levels]
-    needed = sum(requested) * min(plan.load.repeats, 2 * REPEATS_TO_DECIDE)
+    needed = sum(requested) * plan.load.repeats
     if needed > len(rows):
         echo(
-            f"warning: the dataset has {len(rows)} prompts, but {needed} are needed to send none twice."
-            " A server with a prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more"
-            " prompts, or --prompt-cache disabled",
+            f"warning: the dataset has {len(rows)} prompts, but {needed} are needed to send none twice in"
+            f" {'' if plan.stop is None else 'at most '}{plan.load.repeats} repeats. A server with a prompt cache reads"
+            " repeated prompts from it (finding PromptsSentAgain): give more prompts, or --prompt-cache disabled",
             err=True,
         )
 
