@@ -178,6 +178,8 @@ def test_too_few_prompts_are_noticed_before_the_first_request(
     more = plan_of({"concurrency": [1, 2], "requestsPerStream": 6, "repeats": 4})
     warn_of_repeated_prompts(more)
     assert "has 64 prompts, but 72 are needed" in capsys.readouterr().err
+    warn_of_repeated_prompts(more.model_copy(update={"stop": "WhenDecided"}))
+    assert "72 are needed to send none twice in at most 4 repeats" in capsys.readouterr().err
     warn_of_repeated_prompts(more.model_copy(update={"prompt_cache": PromptCache.DISABLED}))
     own = {"spec.workloads[0].dataset": {"source": "jsonl", "uri": OWN_PROMPTS}}
     warn_of_repeated_prompts(plan_of({"concurrency": [64], "requestsPerStream": 6, "repeats": 4}, own))
@@ -282,6 +284,29 @@ def test_an_invalid_repeat_costs_its_round_and_not_the_answer(arm: str) -> None:
     (finding,) = (each for each in summary.findings if each.check == "ClientSaturated")
     assert finding.severity is Severity.INFO
     assert "repeats 3 and 4 are left out on both sides" in finding.message
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(("interrupted", "end"), [(None, 8), (True, None)])
+def test_a_run_ends_with_the_last_repeats_that_had_new_prompts(interrupted: bool | None, end: int | None) -> None:
+    """They are left out, and the run stays trustworthy. After an interruption, other prompts may be left."""
+    noisy = SyntheticRun(repeats=12, step_ms={"ngram": 20.0, "none": 20.0}, alpha={"ngram": 0.02}, run_noise=0.1)
+    plan = noisy.plan.model_copy(update={"stop": "WhenDecided"})
+    measured = [point for point in plan.points if point.repeat < 8]
+    found = Finding(check="PromptsSentAgain", severity=Severity.WARNING, message="m")
+    summaries = [
+        each.model_copy(
+            update={
+                "findings": [found] if (each.arm, each.repeat) == ("ngram", 7) else [],
+                "client_health": each.client_health.model_copy(update={"interrupted_before": interrupted}),
+            }
+        )
+        for each in map(noisy.honest, measured)
+    ]
+    records = {point.hash: [record_table(noisy.records(point))] for point in measured}
+    summary = summarise_run(plan, summaries, records, CREATED)
+    assert (summary.decided_after, drafting(summary).compared_repeats) == (end, 6)
+    assert "PromptsSentAgain" not in doubts(summary)
 
 
 @pytest.mark.runs

@@ -14,6 +14,7 @@ from specbench_api.spec.engine import DialectName
 from specbench_api.spec.latency_percentiles import PERCENTILES as PERCENTILE_NAMES
 from specbench_api.spec.latency_percentiles import TERMINAL_STATISTICS
 from specbench_api.spec.slo import Slo
+from specbench_client.analysis.summary.stop_rule import is_settled
 from specbench_client.cli.options import LATEST, PERCENTILES, override_slo, slo_from_options, slo_options
 from specbench_client.cli.output import result_console, write_output_file
 from specbench_client.cli.run_selection import run_arguments, select_run, shown_path
@@ -259,8 +260,11 @@ def print_run_summary(
 
 def _why_stopped(plan: Plan, summary: RunSummary) -> str:
     """Return why a run with a stop rule ended early."""
-    clear = all(cell.valid for cell in summary.cells)
-    why = "every speed-up is clear" if clear else "more repeats would not make an invalid comparison valid"
+    why = "every speed-up is clear"
+    if not all(cell.valid for cell in summary.cells):
+        why = "more repeats would not make an invalid comparison valid"
+    elif not all(is_settled(cell.claims.overall, cell.speedup) for cell in summary.cells if cell.claims):
+        why = "the servers had the prompts of the last ones in their caches: give more prompts"
     return f"Stopped after {summary.decided_after} of at most {plan.load.repeats} repeats: {why}."
 
 

@@ -59,10 +59,8 @@ class Finding(ApiModel):
 
 
 def doubting_checks(findings: Iterable[Finding]) -> list[str]:
-    """Return the names of the checks that make a run untrustworthy, those that invalidate cells first."""
-    doubts = [finding for finding in findings if finding.severity.is_doubt]
-    doubts.sort(key=lambda finding: finding.severity is not Severity.INVALID)
-    return list(dict.fromkeys(finding.check for finding in doubts))
+    """Return the names of the checks that make a run untrustworthy, in the order of their findings in its summary."""
+    return list(dict.fromkeys(finding.check for finding in findings if finding.severity.is_doubt))
 
 
 def faults_by_arm(findings: Iterable[Finding]) -> dict[str, list[str]]:

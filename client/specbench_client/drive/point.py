@@ -85,14 +85,10 @@ class PointMeasurement:
                 observations.tally,
                 is_open=load.is_open,
                 warm_up=warmed,
+                interrupted_before=interrupted_before,
             )
-            changes: dict[str, object] = {
-                "load_per_core": os.getloadavg()[0] / (os.cpu_count() or 1),
-                "interrupted_before": interrupted_before or None,
-            }
-            if load.has_slots:  # a conversation that waits for a slot is not late
-                changes["send_lateness_p99_ms"] = None
-            client = client.model_copy(update=changes)
+            late = {"send_lateness_p99_ms": None} if load.has_slots else {}  # who waits for a slot is not late
+            client = client.model_copy(update={"load_per_core": os.getloadavg()[0] / (os.cpu_count() or 1), **late})
             files = [*schedule, record_file]
             summary = await asyncio.to_thread(attempt.commit, files, client, observations, span, observed)
         except BaseException:

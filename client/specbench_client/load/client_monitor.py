@@ -168,6 +168,7 @@ def summarize_client_health(
     *,
     is_open: bool,
     warm_up: WarmupResult | None,
+    interrupted_before: bool = False,
 ) -> ClientHealth:
     """Combine the figures of all workers. Lag and CPU are the worst worker's: one late worker spoils its share."""
     return ClientHealth(
@@ -187,6 +188,7 @@ def summarize_client_health(
         warmup_steady=warm_up.steady if warm_up else None,
         steady_share=timeline.steady_share,
         duration_s=timeline.duration_s,
+        interrupted_before=interrupted_before or None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -40,12 +40,8 @@ _PARTS = ("cached", "input", "computed")
 """Sums over pairs, of each side. At least one token of each request is computed, so that the ratio always exists."""
 
 
-def reuse_of(pairs: Pairs, seed: int, *, without: Collection[int] = ()) -> Reuse | ReuseMissing:
-    """Compare an arm's reuse with the baseline's; return the reason if no pair has cached tokens on both sides.
-
-    `without`: repeats that are left out.
-    """
-    pairs = pairs.among(~np.isin(numbers(pairs.arm, "repeat"), [*without]))
+def reuse_of(pairs: Pairs, seed: int) -> Reuse | ReuseMissing:
+    """Compare an arm's reuse with the baseline's; return the reason if no pair has cached tokens on both sides."""
     inputs = _token_inputs(pairs, seed)
     if inputs is None:
         return _not_reported(pairs)

@@ -99,6 +99,8 @@ class EvaluatedCell:
     """Number of different prompts in the steady rows of each category; empty with one category."""
     may_become_valid: bool = False
     """Whether only single turns of a run with a stop rule made it invalid, so that more repeats may make it valid."""
+    prompts_spent: bool = False
+    """Whether the last round sent prompts that a server had in its cache, as further ones would."""
     observation: StepObservation | None = None
     """Its observation of step times; None if the cell itself is invalid."""
 
@@ -179,11 +181,11 @@ def evaluate_cell(
 def _reuse(
     measured: MeasuredCell, baseline: MeasuredCell | None, pairs: Pairs | None
 ) -> tuple[Reuse | None, ReuseMissing | None]:
-    """Compare the reuse over the repeats in which both servers, or neither, got prompts again."""
-    if baseline is None or pairs is None or measured.plan.prompt_cache is PromptCache.DISABLED:
+    # If one server alone got prompts again, for example after an interruption, it reuses more than the other one.
+    again = [{each.repeat for each in cell.points if is_sent_again(each)} for cell in (measured, baseline) if cell]
+    if pairs is None or measured.plan.prompt_cache is PromptCache.DISABLED or again[0] != again[-1]:
         return None, None
-    mine, theirs = ({each.repeat for each in cell.points if is_sent_again(each)} for cell in (measured, baseline))
-    found = reuse_of(pairs, measured.seed, without=mine ^ theirs)
+    found = reuse_of(pairs, measured.seed)
     return (found, None) if isinstance(found, Reuse) else (None, found)
 
 

@@ -20,6 +20,7 @@ from specbench_client.analysis.decision.request import RecommendationRequest, ta
 from specbench_client.analysis.estimates.point_rows import (
     RoundsLeftOut,
     is_invalid,
+    is_sent_again,
     load_rows,
 )
 from specbench_client.analysis.lossless.losslessness import losslessness
@@ -316,6 +317,11 @@ def _evaluate_slot(
         _measured(plan, arms[0], _used(slot.without(own), own, by_arm), records, slo, spans=spans) if theirs else None
     )
     judged = [evaluate_cell(baseline, None)] if baseline else []
+    spent = any(
+        is_sent_again(each) and not each.client_health.interrupted_before
+        for each in slot.points
+        if each.round == slot.points[-1].round
+    )
     for arm, rounds in zip(others, by_arm, strict=True):
         # What the baseline lacks is left out on both sides, also where more is invalid than may be left out.
         compared = slot.without(own).without(rounds) if own.few else slot
@@ -323,7 +329,7 @@ def _evaluate_slot(
         cell = _losslessness(measured, baseline, records) if baseline else evaluate_cell(measured, None)
         on_cell = any(finding.severity is Severity.INVALID for finding in cell.findings)
         hopeful = not on_cell and rounds.may_become_few(plan.load.repeats // REPEATS_OF_ROUND)
-        judged.append(replace(cell, may_become_valid=hopeful))
+        judged.append(replace(cell, may_become_valid=hopeful, prompts_spent=spent))
     broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)
     return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
 

@@ -16,7 +16,7 @@ def decided_after(plan: Plan, measured: Container[str], judged: Sequence[Evaluat
 
     A speed-up is decided if it is found to be above or below 1, or if its interval excludes every difference that would
     matter (`WORTH`). An invalid cell keeps the run going only while the rounds with invalid points may still become few
-    enough to leave them out (`RoundsLeftOut`).
+    enough to leave them out (`RoundsLeftOut`). No cell does if the last round sent prompts again: others would too.
     """
     complete = ended_repeats(plan, measured)
     if not may_be_decided(plan, complete):
@@ -40,8 +40,8 @@ def ended_repeats(plan: Plan, measured: Container[str]) -> int:
 
 def _is_decided(judged: EvaluatedCell) -> bool:
     cell = judged.cell
-    if not cell.valid:
-        return not judged.may_become_valid
+    if judged.prompts_spent or not cell.valid:
+        return judged.prompts_spent or not judged.may_become_valid
     enough = (cell.compared_repeats or 0) >= REPEATS_TO_DECIDE
     return enough and cell.claims is not None and is_settled(cell.claims.overall, cell.speedup)
 

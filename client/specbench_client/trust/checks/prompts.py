@@ -261,15 +261,11 @@ def _share(evidence: PointEvidence) -> float | None:
     cached, prompt = numbers(first, "cached_tokens"), numbers(first, "input_tokens")
     known = ~np.isnan(cached) & ~np.isnan(prompt)
     if known.any():
-        return _quotient(cached[known], prompt[known])
+        return float(cached[known].sum() / max(prompt[known].sum(), 1.0))
     counters = evidence.counters
     if len(first) < len(rows) or counters is None or counters.cached_tokens is None or not counters.prompt_tokens:
         return None
     return counters.cached_tokens / counters.prompt_tokens
-
-
-def _quotient(over: Values, under: Values) -> float | None:
-    return float(over.sum() / under.sum()) if under.sum() > 0 else None
 
 
 @check(
