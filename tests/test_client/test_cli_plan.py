@@ -321,8 +321,18 @@ def test_valid_campaign_is_counted_with_its_warnings(tmp_path: Path, capsys: pyt
 
 def test_missing_prompts_are_reported_once_for_all_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     setting = "spec.template.spec.workloads[0].dataset.uri=gone.jsonl"
-    assert exit_code(["plan", write_campaign(tmp_path), "--set", setting]) == Exit.OK
+    assert exit_code(["plan", write_campaign(tmp_path), "--set", setting]) == Exit.BAD_INPUT
     assert capsys.readouterr().err.count("gone.jsonl does not exist") == 1
+
+
+@pytest.mark.parametrize(
+    ("uri", "code"),
+    [("gone.jsonl", Exit.BAD_INPUT), ("/usr/share/specbench/gone.jsonl", Exit.OK), ("s3://a/gone.jsonl", Exit.OK)],
+)
+def test_plan_and_validate_agree_about_a_dataset_that_is_not_here(tmp_path: Path, uri: str, code: Exit) -> None:
+    for command in ("plan", "validate"):
+        setting = f"spec.workloads[0].dataset.uri={uri}"
+        assert exit_code([command, str(write_run(tmp_path, simulated_run())), "--set", setting]) == code, command
 
 
 CHART = Path(__file__).resolve().parents[2] / "helm/specbench/values.yaml"

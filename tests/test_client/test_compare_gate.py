@@ -136,9 +136,9 @@ def untrusted() -> Run:
     found = [
         Finding(check=check, severity=severity, message="m")
         for check, severity in (
-            ("ShortAnswers", Severity.INFO),
-            ("ChunksCoalesced", Severity.WARNING),
             ("ClientSaturated", Severity.INVALID),
+            ("ChunksCoalesced", Severity.WARNING),
+            ("ShortAnswers", Severity.INFO),
         )
     ]
     return with_summary(trustworthy=False, findings=found)
@@ -361,6 +361,10 @@ def test_result_compared_with_itself_has_no_differences() -> None:
 def test_a_comparison_names_untrustworthy_sides_and_only_two_runs_are_of_different_times() -> None:
     again = replaced(before(), summary=before().summary.model_copy(update={"uid": "another"}))
     assert len(comparison(before(), again, CREATED).limits) == len(comparison(before(), before(), CREATED).limits) + 1
+    alike = [str(each) for each in comparison(before(), again, CREATED).differences]
+    assert alike == [f"run {before().summary.uid} → another"], "their names are equal"
+    renamed = replaced(again, summary=again.summary.model_copy(update={"name": "tuesday"}))
+    assert comparison(before(), renamed, CREATED).differences == []
     doubt = Finding(check="NoisyRepeats", severity=Severity.WARNING, message="m")
     changes = {"trustworthy": False, "findings": [doubt]}
     doubted = replaced(before(), summary=before().summary.model_copy(update=changes))

@@ -44,7 +44,7 @@ from specbench_client.errors import BadInput
 from specbench_client.local.engine_process import planned_command
 from specbench_client.store.locations import open_store
 from specbench_client.workload.chat_template.template import render_prompts
-from specbench_client.workload.locations import is_local
+from specbench_client.workload.locations import is_local, reject_prompts_missing_everywhere
 from specbench_client.workload.prompt_lengths import measure_lengths
 from specbench_client.workload.prompts import Prompts, load_workload
 
@@ -56,6 +56,7 @@ def _print_campaign_plan(
 ) -> list[EstimatedRun]:
     """Print the runs of a campaign and return them. Raises InvalidSpec; BadInput for prompts that cannot be read."""
     planned, known = expand_campaign(campaign), dict[str, list[int]]()
+    reject_prompts_missing_everywhere([run.plan for run in planned.runs], base_dir)
     runs = [
         estimator.of(run.plan, run.run.spec.active_deadline_seconds, _known_turns(run.plan, base_dir, known))
         for run in planned.runs
@@ -191,6 +192,7 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     if isinstance(resource, SpecBenchCampaign):
         return _limit_exit(_print_campaign_plan(resource, base_dir, estimator, output), limit)
     expanded = expand(resource)
+    reject_prompts_missing_everywhere([expanded], base_dir)
     prompts = _prompts(expanded, base_dir)
     turns = {name: _turns(rows) for name, rows in prompts.items()}
     run = estimator.of(expanded, resource.spec.active_deadline_seconds, turns)

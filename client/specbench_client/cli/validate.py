@@ -1,7 +1,7 @@
 """`specbench validate`, and the warnings that `plan`, `validate` and `run` share.
 
-A file that is missing on this machine is only a warning for `plan`, because the spec may be meant for a cluster, where
-images and volumes contain it; `run` rejects it. `validate` rejects a dataset that no cluster can contain either.
+A file that is missing on this machine is only a warning for `plan` and `validate`, because the spec may be meant for a
+cluster, where images and volumes contain it; `run` rejects it. All reject a dataset that no cluster can contain either.
 """
 
 from __future__ import annotations

@@ -234,11 +234,13 @@ def comparison(before: StoredResult, after: StoredResult, created: str) -> Compa
         if not each.summary.trustworthy
     ]
     result = compare_results(before, after, [MetricSelection(figure) for figure in SHOWN_METRICS])
+    are_alike = before.summary.name == after.summary.name and before.summary.uid != after.summary.uid
+    runs = Difference(name="run", before=before.summary.uid, after=after.summary.uid)
     return Comparison(
         created=created,
         before=before.side,
         after=after.side,
-        differences=result.differences,
+        differences=[*([runs] if are_alike else []), *result.differences],
         refused=result.refused,
         cells=[row.compared(verdict) for row, verdict in zip(result.rows, change_verdicts(result.rows), strict=True)],
         uncompared=result.uncompared,
