@@ -134,8 +134,12 @@ class _PointAttempt:
 
         load = loads.warm_up(self.point, bounds.most)
         await self._work(load, warmup_prompts(prompts.rows, bounds.most), RecordPhase.WARMUP, follow)
-        steady = "steady" if monitor.reached else "not steady"
-        _log.info("warmed up: %s requests of %s at most, step times %s", monitor.requests, bounds.most, steady)
+        _log.info(
+            "warmed up: %s requests of %s at most, step times %s",
+            monitor.requests,
+            bounds.most,
+            "steady" if monitor.reached else "not steady",
+        )
         return WarmupResult(monitor.requests, monitor.reached)
 
     def store_schedule(self, load: WorkerLoad) -> list[StoredFile]:

@@ -166,7 +166,6 @@ def evaluate_cell(
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )
     prompts = len(distinct_texts(steady_rows(measured.rows), "prompt_id"))
-    workload = measured.workload.name
     return EvaluatedCell(
         cell=cell,
         findings=tuple(found),
@@ -174,7 +173,9 @@ def evaluate_cell(
         prompts=prompts,
         category_effects={name: each.effect for name, each in by_category.items()} if pairs else {},
         category_prompts={name: each.prompts for name, each in by_category.items()},
-        observation=observe_cell(measured.arm, workload, measured.level, measured.rows) if valid else None,
+        observation=observe_cell(measured.arm, measured.workload.name, measured.level, measured.rows)
+        if valid
+        else None,
     )
 
 

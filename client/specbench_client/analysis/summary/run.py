@@ -328,8 +328,13 @@ def _evaluate_slot(
         measured = _measured(plan, arm, compared, records, slo, spans=spans)
         cell = _losslessness(measured, baseline, records) if baseline else evaluate_cell(measured, None)
         on_cell = any(finding.severity is Severity.INVALID for finding in cell.findings)
-        hopeful = not on_cell and rounds.may_become_few(plan.load.repeats // REPEATS_OF_ROUND)
-        judged.append(replace(cell, may_become_valid=hopeful, prompts_spent=spent))
+        judged.append(
+            replace(
+                cell,
+                may_become_valid=not on_cell and rounds.may_become_few(plan.load.repeats // REPEATS_OF_ROUND),
+                prompts_spent=spent,
+            )
+        )
     broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)
     return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
 

@@ -89,10 +89,8 @@ def failure_lines(summary: RunSummary) -> list[str]:
 
 def continue_run(plan: Plan) -> str:
     """How to measure only the missing points."""
-    if not uid_created_ms(plan.uid):
-        return AGAIN_ON_A_CLUSTER
-    if plan.engine.is_imported:
-        return AGAIN_ELSEWHERE
+    if not uid_created_ms(plan.uid) or plan.engine.is_imported:
+        return measure_again(plan)
     command = "`specbench measure`" if _is_of_measure(plan) else "`specbench run`"
     return f"Repeat the same {command} command: measured points are reused, and only the missing ones are measured."
 
