@@ -19,9 +19,10 @@ from specbench_api.spec.latency_percentiles import PERCENTILES
 from specbench_api.spec.load import Level
 from specbench_api.spec.status import TEXT_MAX, ArmResult, Interval, Percentiles
 from specbench_client.documents.figure import Figure, StatusFigure
-from specbench_client.documents.finding import Finding, Severity, faults_by_arm
+from specbench_client.documents.finding import Finding, faults_by_arm
 from specbench_client.documents.summary import Cell, RunSummary, best_speedup_text
 from specbench_client.report.text.results_table import speedup_text
+from specbench_client.trust.registry import rank
 
 FINDINGS_MAX = 32
 
@@ -64,10 +65,8 @@ def _trust(summary: RunSummary) -> tuple[str, str]:
 
 
 def _worst(findings: Sequence[Finding]) -> Finding | None:
-    """Return the first finding of the highest severity that makes a run untrustworthy; None if there is none."""
-    order = list(Severity)
-    doubts = [finding for finding in findings if finding.severity.is_doubt]
-    return min(doubts, key=lambda finding: order.index(finding.severity), default=None)
+    """Return the finding to correct first in a run that is not trustworthy; None if there is none."""
+    return min((finding for finding in findings if finding.severity.is_doubt), key=rank, default=None)
 
 
 # The rows of results: one per arm, workload and load. A figure that is missing in the summary stays missing.
