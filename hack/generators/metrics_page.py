@@ -237,6 +237,7 @@ More, and how each check was tested: [how benchmarks mislead](../concepts/how-be
 
 def render_metrics_page() -> str:
     """Return the whole page."""
+    of_points = {each.name for each in POINT_CHECKS}
     parts = [
         _HEAD,
         "## Comparison with the baseline\n",
@@ -276,7 +277,7 @@ def render_metrics_page() -> str:
         *_section("Checks of a point", POINT_CHECKS),
         *_section(
             "Checks of a cell and its paired baseline",
-            [each for each in (*CELL_CHECKS, *ANSWER_CHECKS) if each not in POINT_CHECKS],
+            (*(each for each in CELL_CHECKS if each.name not in of_points), *ANSWER_CHECKS),
         ),
         _entry(baseline_invalid),
         *_section("Checks of a run", RUN_CHECKS),
