@@ -107,7 +107,7 @@ FLAGS = (
         "--requests-per-stream",
         "load.requestsPerStream",
         "Instead of --requests: conversations per stream, so that every load takes about as long."
-        "  [default with --baseline: about six seconds, at least 4 and, at the lightest load, 8 in all]",
+        "  [default with --baseline: about six seconds or more]",
         "N",
     ),
     SpecFlag(

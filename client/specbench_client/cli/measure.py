@@ -187,10 +187,10 @@ def measure(**options: Any) -> int:
     is read from OPENAI_API_KEY, or from the variable that --api-key-env names.
 
     With --baseline, each repeat measures every server once, in the opposite order of the repeat before (ABBA), with the
-    same prompts and load, so that a drift of the machine cancels. Without --requests, --requests-per-stream and
-    --duration, a repeat takes about six seconds at each load, but has at least four requests per stream, and eight at
-    the lightest load. A server with a prompt cache needs prompts that it has not seen: each repeat takes the next ones
-    of the dataset; with --duration, repeats begin at places far from each other.
+    same prompts and load, so that drift cancels. Without --requests, --requests-per-stream and --duration, a repeat
+    takes about six seconds at each load, but has at least four requests per stream, eight at the lightest load. A
+    server with a prompt cache needs prompts that it has not seen: each repeat takes the next ones; with --duration,
+    repeats begin at places far from each other.
 
     `specbench run` launches engines itself, each with and without drafters.
     """

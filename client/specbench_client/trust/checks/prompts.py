@@ -274,7 +274,7 @@ def _share(evidence: PointEvidence) -> float | None:
     threshold=(
         f"more than {CACHED_SHARE:.0%} of the prompt tokens of first turns, in prompts that the cell repeats, or of"
         f" which at least {WHOLE_SHARE:.0%} after the system prompt and all but {WHOLE_REST} tokens are in the cache;"
-        f" after an interruption in a point, in prompts of which all but {WHOLE_REST} tokens are"
+        " after an interruption, the latter suffices"
     ),
     rationale=(
         "Users seldom send the same whole prompt twice. A prompt that is sent again skips its whole prefill, so TTFT is"
