@@ -548,27 +548,52 @@ def test_a_forged_plan_gets_nothing_that_the_fence_refuses(attack: Attack) -> No
     """
     world = tenant_world(FENCED, {})
     world.plan_data = forged(attack.edits)
-    launches = without_plan(manifests(world))
-    if attack.condition.startswith(PLANNED) and "SecretRef" not in attack.condition:
-        assert (launches, world.status_and_reason(ConditionType.STALLED)) == ([], ("True", "PlanNotAllowed"))
-        assert f"spec.{attack.condition}: " in world.condition(ConditionType.STALLED).message
-    else:
-        allowed = tenant_world(FENCED, {})
-        assert launches in ([], without_plan(manifests(allowed)))
+    launches, refused = without_plan(manifests(world)), ("True", "PlanNotAllowed")
+    assert (launches == []) == (world.status_and_reason(ConditionType.STALLED) == refused)
+    if launches:
+        assert not attack.condition.startswith(PLANNED) or "SecretRef" in attack.condition
+        assert launches == without_plan(manifests(tenant_world(FENCED, {})))
 
 
-@pytest.mark.parametrize(("image", "launched"), [("vllm/vllm-openai:v1", True), ("evil.example/miner:1", False)])
-def test_a_config_map_that_exists_before_the_run_is_reconciled_is_checked(image: str, launched: bool) -> None:
-    """It has the labels and the owner of the run's own."""
-    run = operator_run(TENANT_RUN)
-    begun = forged({"spec.engine.image": image})
+@pytest.mark.parametrize(
+    ("edits", "name", "read", "launched"),
+    [
+        ({}, "demo-plan", True, True),
+        ({"spec.engine.image": "vllm/vllm-openai:v1"}, "demo-plan", True, False),
+        ({"spec.engine.image": "vllm/vllm-openai:v1"}, "another", False, True),
+    ],
+)
+def test_a_config_map_that_exists_before_the_run_is_reconciled_is_checked(
+    edits: dict[str, Any], name: str, *, read: bool, launched: bool
+) -> None:
+    """It has the labels and the owner of the run's own. One of another name is none of the run."""
+    run, begun = operator_run(TENANT_RUN), forged(edits)
+    plan = Plan.from_json(begun[PLAN])
+    config_map = plan_config_map(parse_run(run), plan, begun[CLIENT_IMAGE], begun[PLAN_SHA256])
+    config_map["metadata"]["name"] = name
     api = FakeApi.of(run)
-    api.put(plan_config_map(parse_run(run), Plan.from_json(begun[PLAN]), begun[CLIENT_IMAGE], begun[PLAN_SHA256]))
+    api.put(config_map)
     observed = replace(observe(api), secret_uses=USES, stored=StoredResults())
-    assert observed.plan_data[PLAN] == begun[PLAN]
+    assert (PLAN in observed.plan_data) == read
     decision = decide_run(observed, FENCED, NOON)
-    assert contains(list(decision.apply), {"image": image}) == bool(decision.apply) == launched
+    assert bool(decision.apply) == launched
     assert decision.status.problem == ("" if launched else "PlanNotAllowed")
+
+
+def test_files_of_an_engine_that_nobody_planned_launch_nothing() -> None:
+    """They are in the ConfigMap of the plan."""
+    edits = {"spec.engine": {"kind": "tensorrt-llm"}}
+    world = ClusterWorld(operator_run(edits))
+    plan = expand(parse_run(world.run))
+    data = dict(plan_config_map(parse_run(world.run), plan, SETTINGS.client_image, plan_digest(plan))["data"])
+    (file,) = (key for key in data if key.startswith("none"))
+    world.plan_data = {**data, file: data[file] + "trust_remote_code: true\n"}
+    world.settle()
+    assert world.launched == []
+    assert world.status_and_reason(ConditionType.STALLED) == ("True", "PlanNotAllowed")
+    world.plan_data = data
+    world.settle()
+    assert world.launched == [world.engine()]
 
 
 def test_the_engine_of_a_plan_that_is_edited_later_is_stopped() -> None:
@@ -599,7 +624,20 @@ def served_elsewhere(plan: dict[str, Any]) -> None:
     plan["arms"][0]["endpoint"] = {"name": "none", "url": "http://prod:8000"}
 
 
+def in_another_order(plan: dict[str, Any]) -> None:
+    """The operator would serve an arm whose points the client does not measure."""
+    for group, index in zip(plan["groups"], (1, 0), strict=True):
+        group["index"] = index
+
+
 FORGERIES: dict[str, Any] = {
+    "another request": lambda plan: plan["workloads"][0].update(extraBody={"max_tokens": 1}),
+    "another number of repeats": lambda plan: plan["load"].update(repeats=2),
+    "repeats that nobody planned": lambda plan: plan.update(plannedRepeats=-5),
+    "a drafter of the baseline": lambda plan: plan["arms"][0].update(drafter=plan["arms"][1]["drafter"]),
+    "an arm with a long name": lambda plan: plan["arms"].append({"name": "a" * 300}),
+    "groups in another order": in_another_order,
+    "a group without points": lambda plan: plan["groups"].append({"index": 2, "arm": "other", "points": []}),
     "another namespace": lambda plan: plan.update(namespace="prod"),
     "another name": lambda plan: plan.update(name="nightly"),
     "another uid": lambda plan: plan.update(uid="another"),

@@ -72,11 +72,6 @@ class FenceCheck:
         found = problems_of(spec, self.fence, own_images=[repository_of(self.client_image)])
         return [OWN_NAMESPACE, *found] if own and self.fence.enabled else found
 
-    def allows_image(self, image: str) -> bool:
-        """Return whether clients of runs may use this image."""
-        patterns = (*self.fence.images, repository_of(self.client_image))
-        return matches(image, patterns, SUFFIXES["images"])
-
     def problems_of_baseline(self, spec: RunSpec, location: str) -> list[Problem]:
         """Return why a run's gate must not read this baseline, which another run's status names."""
         return list(of_address("spec.gate.baselineRef", location, spec.results.s3, self.fence))

@@ -63,20 +63,37 @@ def _with_equalized_engine(run: SpecBenchRun) -> SpecBenchRun:
 
 def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:
     spec = run.spec
-    return Plan(
-        namespace=run.metadata.namespace,
-        name=run.metadata.name,
-        uid=run.results_uid,
-        target=spec.model.model_copy(update={"token_secret_ref": None}),
-        engine=spec.engine.model_copy(update={"api_key_secret_ref": None}),
-        prompt_cache=spec.cache_policy,
-        arms=arms,
-        workloads=spec.workloads,
-        load=spec.load,
-        placement=spec.placement,
-        groups=_groups(spec, arms),
-        stop=spec.load.stop,
-    )
+    groups = _groups(spec, arms)
+    return Plan(**_taken_from(run, arms), prompt_cache=spec.cache_policy, placement=spec.placement, groups=groups)
+
+
+def _taken_from(run: SpecBenchRun, arms: list[Arm]) -> dict[str, Any]:
+    """Return the fields of a plan that every version takes from the run as they are."""
+    spec = run.spec
+    return {
+        "namespace": run.metadata.namespace,
+        "name": run.metadata.name,
+        "uid": run.results_uid,
+        "target": spec.model.model_copy(update={"token_secret_ref": None}),
+        "engine": spec.engine.model_copy(update={"api_key_secret_ref": None}),
+        "arms": arms,
+        "workloads": spec.workloads,
+        "load": spec.load,
+        "stop": spec.load.stop,
+    }
+
+
+def flaws_of_stored(plan: Plan, run: SpecBenchRun) -> list[Problem]:
+    """Return why a stored plan cannot be the run's: it differs from the spec, or no engine may be launched for that.
+
+    Anybody may have written it. What is left to it are its points, their order, and the policy of prompt caches.
+    """
+    run, own = _with_equalized_engine(run), without_added_rounds(plan)
+    arms = arms_of(run.spec)
+    others = [name for name, value in _taken_from(run, arms).items() if getattr(own, name) != value]
+    if others:
+        return [Problem("plan.json", f"its {', '.join(others)} are not those of the run")]
+    return [*engine_problems(run.spec, arms), *placement_problems(run.spec)]
 
 
 def arms_of(spec: RunSpec) -> list[Arm]:
@@ -180,24 +197,17 @@ def _run_of(plan: Plan, s3: S3) -> SpecBenchRun:
     return SpecBenchRun(
         metadata=Metadata(name=plan.name, namespace=plan.namespace),
         spec=RunSpec(
-            **spec_fields(plan),
+            model=plan.target,
+            engine=plan.engine,
+            drafters=[arm.drafter for arm in plan.arms if arm.drafter],
             prompt_cache=None if plan.prompt_cache is default_cache_policy(plan.engine) else plan.prompt_cache,
             baseline="Measure" if any(arm.is_baseline or arm.endpoint for arm in plan.arms) else "Skip",
+            workloads=plan.workloads,
+            load=plan.load,
+            placement=plan.placement,
             results=Results(s3=s3, adopt=plan.uid),
         ),
     )
-
-
-def spec_fields(plan: Plan) -> dict[str, Any]:
-    """Return the fields of a run's spec that say what the plan launches and what its clients read."""
-    return {
-        "model": plan.target,
-        "engine": plan.engine,
-        "drafters": [arm.drafter for arm in plan.arms if arm.drafter],
-        "workloads": plan.workloads,
-        "load": plan.load,
-        "placement": plan.placement,
-    }
 
 
 # Rounds that are measured again: a plan grows by them, and its other points stay.

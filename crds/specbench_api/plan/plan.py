@@ -107,14 +107,11 @@ class Plan(ApiModel):
     @model_validator(mode="after")
     def _check_references(self) -> Self:
         arms, workloads = [arm.name for arm in self.arms], [workload.name for workload in self.workloads]
-        for kind, names in (
-            ("arm", arms),
-            ("workload", workloads),
-            ("point", [point.hash for point in self.points]),
-            ("group", [group.index for group in self.groups]),
-        ):
+        for kind, names in (("arm", arms), ("workload", workloads), ("point", [point.hash for point in self.points])):
             if not names or len(set(names)) != len(names):
                 raise ValueError(f"it has no {kind}, or the same {kind} twice")
+        if [group.index for group in self.groups if group.points] != list(range(len(self.groups))):
+            raise ValueError("its groups are not numbered in their order, or one has no points")
         levels = self.load.levels
         for group in self.groups:
             for point in group.points:

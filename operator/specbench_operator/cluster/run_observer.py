@@ -26,6 +26,7 @@ from specbench_api.plan.names import (
     ROLE_CLIENT,
     ROLE_ENGINE,
     ROLE_PLAN,
+    plan_name,
 )
 from specbench_api.spec.conditions import IN_PROGRESS_PHASES, Phase
 from specbench_api.spec.gate import Gate
@@ -135,7 +136,7 @@ class RunObserver:
             *(parse_child_object(CONFIG_MAP, raw) for raw in plans),
             *(parse_child_object(NETWORK_POLICY, raw) for raw in policies),
         )
-        plan_data, nodes = _plan_data(plans, resource["metadata"]["uid"]), self._nodes(pods, jobs)
+        plan_data, nodes = _plan_data(plans, resource["metadata"]), self._nodes(pods, jobs)
         observed = RunObservation(
             resource,
             jobs,
@@ -341,10 +342,14 @@ def _run_with_pending_gate(resource: Mapping[str, Any]) -> tuple[SpecBenchRun, G
     return run, gate
 
 
-def _plan_data(plans: list[dict[str, Any]], uid: str) -> Mapping[str, str]:
-    """The data of the run's plan: of its plans, the one with the most added rounds."""
-    keys = [(parse_child_object(CONFIG_MAP, raw).key, raw) for raw in plans if controller_uid(raw) == uid]
-    ours = [(key.attempt or 0, raw) for key, raw in keys if key.role == ROLE_PLAN]
+def _plan_data(plans: list[dict[str, Any]], run: Mapping[str, Any]) -> Mapping[str, str]:
+    """The data of the run's plan: of its plans, the one with the most added rounds. `run`: its metadata.
+
+    Only the name that the operator gives it counts: then whoever deletes it has deleted it, and Jobs mount the same.
+    """
+    keys = [(parse_child_object(CONFIG_MAP, raw).key, raw) for raw in plans if controller_uid(raw) == run["uid"]]
+    named = [(key.attempt or 0, raw) for key, raw in keys if key.role == ROLE_PLAN]
+    ours = [(added, raw) for added, raw in named if raw["metadata"]["name"] == plan_name(run["name"], added)]
     data: Mapping[str, str] = max(ours, key=itemgetter(0), default=(0, {}))[1].get("data", {})
     return data
 

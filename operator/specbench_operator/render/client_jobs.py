@@ -348,7 +348,7 @@ def plan_config_map(run: SpecBenchRun, plan: Plan, client_image: str, plan_sha25
     run's. Raises InvalidSpec if the data is too large for a ConfigMap.
     """
     began_with = {CLIENT_IMAGE: client_image, PLAN_SHA256: plan_sha256}
-    data = {PLAN: plan.to_json(), **began_with, **_engine_configs(plan)}
+    data = {PLAN: plan.to_json(), **began_with, **engine_configs(plan)}
     if problems := too_long(data.values()):
         raise InvalidSpec(problems)
     return {
@@ -362,7 +362,8 @@ def plan_config_map(run: SpecBenchRun, plan: Plan, client_image: str, plan_sha25
     }
 
 
-def _engine_configs(plan: Plan) -> dict[str, str]:
+def engine_configs(plan: Plan) -> dict[str, str]:
+    """The configuration files of the arms' engines, by key in the plan's ConfigMap."""
     launches = {arm.name: engine_launch(plan, arm.name) for arm in plan.arms}
     return {config_key(arm, name): text for arm, launch in launches.items() for name, text in launch.configs.items()}
 

@@ -8,13 +8,14 @@ from datetime import datetime
 from functools import cached_property
 
 from specbench_api.errors import Problem
+from specbench_api.fence.check import repository_of
 from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.canonical import digest, plan_digest
-from specbench_api.plan.expansion import expand, spec_fields, with_requested_round
+from specbench_api.plan.expansion import expand, flaws_of_stored, with_requested_round
 from specbench_api.plan.names import plan_name
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.validation import GROUPS_MAX, POINTS_MAX, engine_problems, placement_problems
+from specbench_api.plan.validation import GROUPS_MAX, POINTS_MAX
 from specbench_api.spec.conditions import (
     ConditionStatus,
     ConditionType,
@@ -26,7 +27,7 @@ from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.secrets import SecretUse, unusable_secrets
 from specbench_api.spec.status import RunStatus
 from specbench_operator.errors import Stop
-from specbench_operator.render.client_jobs import CLIENT_IMAGE, PLAN_SHA256, unreadable_files
+from specbench_operator.render.client_jobs import CLIENT_IMAGE, PLAN_SHA256, engine_configs
 from specbench_operator.run.launches.children import Children, holds_gpus, known_nodes, serving_nodes
 from specbench_operator.run.launches.group import GroupView, build_group_view, skip_broken_arms
 from specbench_operator.run.launches.launch_state import LaunchContext
@@ -85,30 +86,26 @@ def select_plan(run: SpecBenchRun, config_map: Mapping[str, str]) -> BegunPlan:
     return BegunPlan(plan, plan_digest(plan))
 
 
-def check_plan(run: SpecBenchRun, plan: Plan, client_image: str, settings: OperatorSettings) -> None:
-    """Raises Stop for a plan that is not of this run, or whose contents or client image would not be allowed.
+def check_plan(run: SpecBenchRun, begun: BegunPlan, data: Mapping[str, str], settings: OperatorSettings) -> None:
+    """Raises Stop for a plan, a client image or engine files that no operator would have written for this run.
 
-    Whoever may write ConfigMaps may have written both. Pods get everything else from the spec, which is checked before.
+    `data`: of the ConfigMap, which anybody may have written. The spec cannot change, and is checked before.
     """
-    meta, spec = run.metadata, run.spec.model_copy(update=spec_fields(plan))
-    problems = [*settings.refusals(spec, meta.namespace), *unreadable_files(spec)]
-    problems += [*engine_problems(spec, plan.arms), *placement_problems(spec)]
-    own = (meta.namespace, meta.name, run.results_uid, run.spec.engine.kind)
-    # The fence checks the endpoints of the engine, and clients send load to those of the arms.
-    other_servers = any(arm.endpoint not in (plan.engine.endpoints or (None,)) for arm in plan.arms)
-    if (plan.namespace, plan.name, plan.uid, plan.engine.kind) != own or other_servers:
-        problems.append(Problem(PLAN, "is of another run or engine"))
-    if settings.fence_check and not settings.fence_check.allows_image(client_image):
-        remedy = "ask the administrator to add its repository to fence.images of the chart"
-        problems.append(Problem(CLIENT_IMAGE, f"{client_image} is not allowed on this cluster", remedy))
+    plan, files = begun.plan, {key: text for key, text in data.items() if key not in (PLAN, CLIENT_IMAGE, PLAN_SHA256)}
+    problems = flaws_of_stored(plan, run)
+    image = data.get(CLIENT_IMAGE, settings.client_image)
+    if repository_of(image) != repository_of(settings.client_image):
+        problems.append(Problem(CLIENT_IMAGE, f"{image} is not of the operator's repository"))
     if len(plan.points) > POINTS_MAX or len(plan.groups) > GROUPS_MAX:
         problems.append(Problem(PLAN, "has more points or engine groups than a run may have"))
+    if not problems and files != engine_configs(plan):
+        problems.append(Problem("data", "has other configuration files than the arms' engines need"))
     if problems:
-        name, found = plan_name(meta.name, plan.added_rounds), "; ".join(map(str, problems))
+        name, found = plan_name(run.metadata.name, plan.added_rounds), "; ".join(map(str, problems))
         raise Stop(
             "PlanNotAllowed",
-            f"no engine is launched for what ConfigMap {name} contains: {found}: delete it, and the operator makes it"
-            " again from the spec; points that were measured are kept",
+            f"the run is stopped, because ConfigMap {name} is not as the operator writes it: {found}: delete it, and"
+            " the operator makes it again from the spec; points that were measured are kept",
         )
 
 
@@ -280,15 +277,15 @@ def build_run_view(
     """Derive the view from the observation. Raises InvalidSpec for a spec that cannot be expanded, and Stop."""
     stored = observed.stored if isinstance(observed.stored, StoredResults) else None
     begun = select_plan(run, observed.plan_data)
+    if begun.text is not None:
+        check_plan(run, begun, observed.plan_data, settings)
     # Somebody may have deleted the ConfigMap of a plan to which a round was added.
     while stored and len(begun.plan.points) < previous.points.total and (grown := grown_plan(run, begun, stored)):
         begun = grown
     if stored is not None and begun.plan.stop is None:
         stored = replace(stored, ended={})
-    client_image = observed.plan_data.get(CLIENT_IMAGE, settings.client_image)
-    check_plan(run, begun.plan, client_image, settings)
     run = with_forced_values(run, settings)
-    settings = replace(settings, client_image=client_image)
+    settings = replace(settings, client_image=observed.plan_data.get(CLIENT_IMAGE, settings.client_image))
     failure = observed.stored if isinstance(observed.stored, StoreFailure) else None
     known = {row.index: row for row in previous.groups}
     context = LaunchContext(run.spec, settings, now, _degraded_since(previous))
