@@ -58,6 +58,8 @@ class FakeServer:
     objects: list[Raw] = field(default_factory=list)
     listed: int = 0
     """How many times objects were listed."""
+    slow: bool = False
+    """No list of objects ends in time."""
 
     def version(self, kind: str, namespace: str | None) -> str:
         if self.away:
@@ -71,6 +73,8 @@ class FakeServer:
     def each(self, kind: str, namespace: str | None, *, labels: str, bare: bool) -> Iterator[Raw]:
         assert bare, "only metadata"
         self.listed += 1
+        if self.slow:
+            raise Retry("ApiUnreachable", "timed out")
         in_scope = (raw for raw in self.objects if namespace in (None, raw["metadata"]["namespace"]))
         yield from (raw for raw in in_scope if raw["kind"] == kind and (not labels or "labels" in raw["metadata"]))
 
@@ -342,6 +346,11 @@ MISSED: dict[str, list[Raw]] = {
     "modified": [listed(DEMO, 8)],
     "deleted": [],
 }
+
+
+def test_a_watch_that_cannot_be_compared_is_not_taken_for_healthy(quiet: ResyncHarness) -> None:
+    quiet.server.slow = True
+    assert watched_for(quiet, SETTINGS.watch_silence_s * 2)
 
 
 @pytest.mark.parametrize("objects", MISSED.values(), ids=MISSED)

@@ -44,7 +44,7 @@ from specbench_operator.cluster.kubernetes_api import (
 )
 from specbench_operator.cluster.object_cache import NotKept, ObjectCache, Scope
 from specbench_operator.cluster.run_observer import CHILD_SELECTOR
-from specbench_operator.errors import OperatorError
+from specbench_operator.errors import OperatorError, Retry
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.reconcilers import Workers
 from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
@@ -311,10 +311,13 @@ class Resync:
         if (kind, namespace) not in self.liveness.suspects():
             return version
         labels = "" if kind in (RUN, CAMPAIGN) else CHILD_SELECTOR
-        stored = {
-            (raw["metadata"]["namespace"], raw["metadata"]["name"]): int(raw["metadata"]["resourceVersion"])
-            for raw in self.api.each(kind, namespace, labels=labels, bare=True)
-        }
+        try:
+            stored = {
+                (raw["metadata"]["namespace"], raw["metadata"]["name"]): int(raw["metadata"]["resourceVersion"])
+                for raw in self.api.each(kind, namespace, labels=labels, bare=True)
+            }
+        except Retry:  # the API server answers, but this list failed: the watch stays a suspect
+            return version
         kept = {(each, name) for each, name, _ in self.cache.overview(kind) if namespace in (None, each)}
         return version if kept - stored.keys() else max(stored.values(), default=0)
 
