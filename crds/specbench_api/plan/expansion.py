@@ -92,7 +92,7 @@ def flaws_of_stored(plan: Plan, run: SpecBenchRun) -> list[Problem]:
     arms = arms_of(run.spec)
     others = [name for name, value in _taken_from(run, arms).items() if getattr(own, name) != value]
     if others:
-        return [Problem("plan.json", f"its {', '.join(others)} are not those of the run")]
+        return [Problem("plan.json", f"differs from the run in {', '.join(others)}")]
     return [*engine_problems(run.spec, arms), *placement_problems(run.spec)]
 
 
