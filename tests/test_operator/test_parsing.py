@@ -372,7 +372,7 @@ def adopted(results: FakeResults, *others: Raw, status: Raw | None = None) -> st
 
 def stored_plan(uid: str) -> Raw:
     labels = {LABEL_MANAGED: MANAGER, LABEL_RUN: "demo", "specbench.io/role": "plan"}
-    meta = {"name": "p", "uid": "p", "labels": labels, "ownerReferences": [{"uid": UID, "controller": True}]}
+    meta = {"name": "demo-plan", "uid": "p", "labels": labels, "ownerReferences": [{"uid": UID, "controller": True}]}
     return {"kind": "ConfigMap", "metadata": meta, "data": {"plan.json": plan_of(uid).to_json()}}
 
 
