@@ -23,7 +23,7 @@ from specbench_testing.api_server_runs import Runs
 from specbench_testing.cluster import MERGE, ApiError, Cluster
 from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.health_checks import ArgoScript, kstatus
-from specbench_testing.installed_product import SLOW, InstalledProduct
+from specbench_testing.installed_product import SLOW, InstalledProduct, small_run
 from specbench_testing.operator_process import BackgroundThread, eventually, retry_until_available
 from specbench_testing.run_watcher import RunWatcher
 from specbench_testing.s3_results import StoredRun
@@ -465,6 +465,35 @@ def test_no_secret_is_left_anywhere(product: InstalledProduct, begun: dict[str, 
     keys = product.ground.s3
     secrets = {"hub token": TOKEN, "API key": API_KEY, "S3 access key": keys.access_key, "S3 key": keys.secret_key}
     assert find_secrets(secrets, traces.so_far()) == []
+
+
+@pytest.mark.long
+def test_a_namespace_that_loses_its_rights_does_not_disturb_a_run_of_another(product: InstalledProduct) -> None:
+    """Its RoleBindings are deleted while the run is measured, and every watch begins again."""
+    cluster, other = product.cluster, f"{product.namespace}-other"
+    product.product.prepare_namespace(other)
+    product.product.install(*product.values, f"watchNamespaces={{{product.namespace},{other}}}")
+    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{other}/rolebindings"
+    taken = cluster.call("GET", bindings)["items"]
+    assert taken, "the release has rights there"
+    run, stored = product.begin("undisturbed", {"spec.engine.args": SLOW})
+    with RunWatcher(run, stored) as watcher:
+        run.wait_for_phase("Running")
+        for binding in taken:
+            cluster.call("DELETE", f"{bindings}/{binding['metadata']['name']}")
+        product.ground.restart("kube-apiserver")
+        created = retry_until_available(lambda: Runs(cluster, other).create(small_run("waiting")))
+        waiting = ClusterRun.of(cluster, created)
+        status = run.ends(within_s=WITHIN_S)
+    assert (status["progress"], watcher.violations, stored.violations()) == ("2/2", [], [])
+    assert f"nothing is reconciled in {other}" in product.log()
+    assert waiting.children("jobs") == []
+    for binding in taken:
+        kept = {"name": binding["metadata"]["name"], "labels": binding["metadata"].get("labels", {})}
+        cluster.call("POST", bindings, {**binding, "metadata": kept})
+    assert waiting.ends(within_s=WITHIN_S)["progress"] == "2/2"
+    restarts = [row["restartCount"] for pod in product.operators() for row in pod["status"]["containerStatuses"]]
+    assert restarts == [0]
 
 
 def test_the_release_is_restricted_and_an_upgrade_replaces_its_pod(product: InstalledProduct) -> None:
