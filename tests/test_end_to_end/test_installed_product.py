@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from specbench_client.cli import exit_code
+from specbench_cluster.settings import IPV6
 from specbench_testing.api_server_runs import Runs
 from specbench_testing.cluster import MERGE, ApiError, Cluster
 from specbench_testing.cluster_run import ClusterRun
@@ -219,7 +220,7 @@ def serve_simulator(product: InstalledProduct, name: str, *arguments: str) -> di
         "name": "server",
         "image": product.product.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["specbench", "simulate", "--host", "0.0.0.0", "--port", "8000", *arguments],
+        "command": ["specbench", "simulate", "--host", "::" if IPV6 else "0.0.0.0", "--port", "8000", *arguments],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     metadata = {"name": name, "labels": {"app": name}}
