@@ -168,10 +168,10 @@ The last token is the last chunk with text, reasoning or a tool call. E2E, TPOT,
 follows (an end-of-sequence token, finish reason, usage, the end of the stream) may be held back by a guardrail or a
 proxy. It is in `stream_end_ms`: `ended_ns` − `last_token_ns`.
 
-- Where the engine counts the tokens of chunks (`chunk_tokens`), the tokens and steps of later chunks are not divided by
-  either. `output_tokens`, acceptance and throughput contain all.
-- Where it does not, it is not known whether an end-of-sequence token is among the tokens. They are divided by all: on
-  every arm alike at most one token too many in each answer.
+- Where the engine counts the tokens of chunks (`chunk_tokens`), the steps of later chunks are not divided by either,
+  and of their tokens one: a step with drafts emits the end-of-sequence token with the last text. `output_tokens`,
+  acceptance and throughput contain all.
+- Where it does not, times are divided by all tokens.
 - Tokens of the first chunk were generated before it arrived. TPOT and step time leave them out where chunks are
   counted, else one of them; `stream_tps` and the speed-ups, which begin with the request, count them.
 - White space or `<think>` at the start that a running usage does not count is left out of the chunks and of TTFT.

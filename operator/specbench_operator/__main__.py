@@ -19,7 +19,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in EXTRA:
             raise
-        sys.stderr.write(f"specbench-operator: {error.name} is not installed: pip install 'specbench[operator]'\n")
+        sys.stderr.write(f"specbench-operator: {error.name} is not installed: pip install 'WHEEL[operator]'\n")
         sys.exit(NOT_INSTALLED)
     run()
 

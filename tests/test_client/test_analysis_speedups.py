@@ -248,7 +248,7 @@ def test_headline(case: str) -> None:
 FASTER = evaluated_cell("ngram", 1, 1.5)
 DOUBTS = tuple(
     Finding(check=name, severity=severity, message="")
-    for name, severity in (("A", Severity.INFO), ("B", Severity.WARNING), ("C", Severity.INVALID))
+    for name, severity in (("C", Severity.INVALID), ("B", Severity.WARNING), ("A", Severity.INFO))
 )
 TRANSFORMERS = PLAN.model_copy(update={"engine": PLAN.engine.model_copy(update={"kind": EngineKind.TRANSFORMERS})})
 

@@ -171,7 +171,7 @@ def test_missing_library_is_a_warning(
     monkeypatch.setattr(validate, "installed", lambda: False)
     assert exit_code(["validate", client_template_run(tmp_path, tokenizer="./none")]) == Exit.OK
     assert (
-        "applying a chat template needs the package tokenizers: pip install 'specbench[tokenizers]'"
+        "applying a chat template needs the package tokenizers: pip install 'WHEEL[tokenizers]'"
         in capsys.readouterr().err
     )
 

@@ -105,7 +105,7 @@ def test_missing_transformers_extra_is_rejected_with_the_install_command(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     spec = simulated_run(engine={"kind": "transformers"}, model={"name": "acme/tiny"}, drafters=[])
     assert exit_code(["run", str(write_run(tmp_path, spec)), "--results", str(tmp_path / "out")]) == Exit.BAD_INPUT
-    remedy = "pip install 'specbench[transformers]' (in a clone: '.[transformers]'; as an image: docker build"
+    remedy = "pip install 'WHEEL[transformers]' (in a clone: '.[transformers]'; as an image: docker build"
     problem = f"spec.engine: torch and transformers are an extra: {remedy}"
     assert f"error: BadInput: {problem}" in capsys.readouterr().err
 

@@ -126,25 +126,30 @@ LATE = {"last_token_ns": ms(110), "ended_ns": ms(420)}
 @pytest.mark.parametrize(
     ("changes", "tpot_ms", "step_ms"),
     [
-        ({"chunk_tokens": [1, 2, 2, 1], "output_tokens": 6, "steps": 3}, 60 / 4, 60 / 2),
+        ({"chunk_tokens": [1, 2, 2, 1], "output_tokens": 6, "steps": 3}, 60 / 5, 60 / 2),
         ({"chunk_tokens": [1, 2, 2, 0], "output_tokens": 5, "steps": 2}, 60 / 4, 60 / 2),
-        ({"chunk_tokens": [1, 4, 4, 2], "output_tokens": 11, "steps": 5}, 60 / 8, 60 / 4),
+        ({"chunk_tokens": [1, 4, 4, 2], "output_tokens": 11, "steps": 5}, 60 / 9, 60 / 4),
         ({"chunk_tokens": None, "output_tokens": 6, "steps": None}, 60 / 5, math.nan),
     ],
     ids=["each chunk a step", "no token", "two steps a chunk", "chunks not counted"],
 )
-def test_tokens_after_the_last_text_are_in_no_time(changes: dict[str, Any], tpot_ms: float, step_ms: float) -> None:
+def test_tokens_after_the_last_text_but_one_are_in_no_time(
+    changes: dict[str, Any], tpot_ms: float, step_ms: float
+) -> None:
     counted = changes["chunk_tokens"] is not None
     times = [ms(50), ms(80), ms(110), *([ms(410)] if counted else [])]
     found = timed_parts(record(chunk_ns=times, **changes, **LATE))
     assert found == pytest.approx([tpot_ms, step_ms, 110, 310], nan_ok=True)
 
 
-def test_speedup_counts_the_tokens_up_to_the_last_text() -> None:
-    late = record(
-        chunk_ns=[ms(50), ms(80), ms(110), ms(410)], chunk_tokens=[1, 2, 2, 1], output_tokens=6, steps=3, **LATE
-    )
-    assert time_per_token.STREAM_TPS.value(rows_of(late)) == pytest.approx(5 / 0.110)
+@pytest.mark.parametrize(
+    ("sizes", "tokens"), [((1, 2, 2, 1), 6), ((1, 2, 3, 0), 6), ((1, 2, 2, 3), 6), ((1, 2, 2, 0), 5)]
+)
+def test_speedup_counts_an_end_of_sequence_token_wherever_it_arrives(sizes: tuple[int, ...], tokens: int) -> None:
+    """Without drafting it has a chunk of its own; a step with drafts emits it with the last text."""
+    times = [ms(50), ms(80), ms(110), ms(410)]
+    late = record(chunk_ns=times, chunk_tokens=list(sizes), output_tokens=sum(sizes), steps=3, **LATE)
+    assert time_per_token.STREAM_TPS.value(rows_of(late)) == pytest.approx(tokens / 0.110)
 
 
 def test_answers_that_were_not_streamed_have_no_stream_end() -> None:

@@ -239,7 +239,7 @@ def test_missing_extra_is_reported_with_the_install_command(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "torch", None)
     done = CliRunner().invoke(serve, ["--model", "x"])
     assert done.exit_code == 2
-    assert "torch and transformers are not installed: pip install 'specbench[transformers]' (in a clone" in done.output
+    assert "torch and transformers are not installed: pip install 'WHEEL[transformers]' (in a clone" in done.output
     assert "as an image: docker build --target research" in done.output
 
 

@@ -181,7 +181,7 @@ def test_the_operator_reports_a_missing_extra_in_one_line() -> None:
         [sys.executable, "-c", WITHOUT_KOPF], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 2
-    assert done.stderr == "specbench-operator: kopf is not installed: pip install 'specbench[operator]'\n"
+    assert done.stderr == "specbench-operator: kopf is not installed: pip install 'WHEEL[operator]'\n"
 
 
 @pytest.fixture

@@ -98,8 +98,7 @@ def local_model(model: str) -> TextEncoder:
         loaded = library.SentenceTransformer(model)
     except (ImportError, OSError, ValueError) as error:
         raise BadInput(
-            f"--model {model}: cannot be loaded: {error}: give the model's folder, and pip install"
-            " 'specbench[embeddings]'"
+            f"--model {model}: cannot be loaded: {error}: give the model's folder, and pip install 'WHEEL[embeddings]'"
         ) from error
     return lambda texts: np.asarray(loaded.encode(texts, show_progress_bar=False))
 

@@ -48,8 +48,8 @@ def condense_lists(records: pa.Table, rows: Table) -> dict[str, Column]:
     `rows` are the other tidy columns of the same records.
 
     - `chunks`: number of chunks. `chunk_tokens_known`: whether the record has tokens per chunk.
-    - `timed_tokens`: the answer's tokens up to its last text, which is its last token: those of later chunks (an
-      end-of-sequence token) are in no time. Where chunks are not counted, all tokens.
+    - `timed_tokens`: the answer's tokens up to its last text, and one after it: without drafting, a chunk of its own
+      has the end-of-sequence token, which a step with drafts emits with the last text. Uncounted chunks: all tokens.
     - `first_tokens`: those of them in the first chunk, at least 1; 1 where chunks are not counted, and missing
       where it is then unknown whether the first one has a token; infinite where it has many, and how many is unknown.
     - `timed_steps`: the steps of `timed_tokens` after the first chunk.
@@ -157,17 +157,17 @@ def _weights(at: RaggedColumn, chunk_tokens: RaggedColumn, tokens: Values) -> Va
 
 
 def _timed(at: RaggedColumn, weights: Values, first: Values, rows: Table) -> tuple[Values, Values]:
-    """Return the tokens up to the last text, and the steps from the first chunk to it, shape (rows,) each.
+    """Return the tokens up to the last text and one more, and the steps from the first chunk to it, shape (rows,) each.
 
     Each later chunk is a step if all chunks are; otherwise the share of the tokens is that of the steps. A chunk that
     arrived in the same write as the last text is in the time. `first`: the tokens of the first chunk.
     """
     tokens, steps, last = (rows.array(name).astype(np.float64) for name in ("tokens", "steps", "last_token_ns"))
-    late = np.where(at.entries > last[at.owner] + BURST_NS, weights, 0.0)
-    timed = tokens - np.bincount(at.owner, late, at.sizes.size)
-    late_chunks = np.bincount(at.owner, late > 0, at.sizes.size)
-    by_tokens = steps * (timed - first) / np.maximum(tokens - 1, 1.0)
-    return timed, np.where(at.sizes == steps + 1, steps - late_chunks, by_tokens)
+    is_late = at.entries > last[at.owner] + BURST_NS
+    late = np.bincount(at.owner, np.where(is_late, weights, 0.0), at.sizes.size)
+    by_tokens = steps * (tokens - late - first) / np.maximum(tokens - 1, 1.0)
+    late_chunks = np.bincount(at.owner, is_late & (weights > 0), at.sizes.size)
+    return tokens - np.fmax(late - 1, 0), np.where(at.sizes == steps + 1, steps - late_chunks, by_tokens)
 
 
 def _tallies_of(column: RaggedColumn) -> RaggedColumn:

@@ -1,9 +1,9 @@
 """Speed of an answer after its first token: per token and per step, never per chunk.
 
 With speculation a chunk contains several tokens, so the gap between chunks is not a time per token. `tokens` is the
-engine's own count for the answer, else the client's, without those after the last text: an end-of-sequence token that
-arrives with the finish reason is in no time, because a server may send that at any later time. Where chunks are not
-counted, it is not known whether there is one: then `tokens` includes it, on every arm alike.
+engine's own count for the answer, else the client's. One of them may be an end-of-sequence token. It is in no time if
+it arrives with the finish reason, which a server may send at any later time, but a step with drafts emits it with the
+last text: so it counts on every arm, and further tokens after the last text do not where chunks are counted.
 
 The time from the first to the last token has the tokens of all chunks but the first. That chunk has the token of the
 prefill, and more if chunks were merged or nothing was sent for earlier tokens. Where it is not counted, it is one,
@@ -36,7 +36,7 @@ SAME_STEP = 0.5
 
 
 def timed_tokens(rows: Table) -> Values:
-    """Return the tokens up to the last text, shape (rows,); all tokens of rows that are not of records (a sweep's)."""
+    """Return the tokens up to the last text and one more, shape (rows,); all tokens of rows without records."""
     return numbers(rows, "timed_tokens" if "timed_tokens" in rows else "tokens")
 
 

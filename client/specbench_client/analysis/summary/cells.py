@@ -182,8 +182,12 @@ def evaluate_cell(
 def _reuse(
     measured: MeasuredCell, baseline: MeasuredCell | None, pairs: Pairs | None
 ) -> tuple[Reuse | None, ReuseMissing | None]:
-    # If one server alone got prompts again, for example after an interruption, it reuses more than the other one.
-    again = [{each.repeat for each in cell.points if is_sent_again(each)} for cell in (measured, baseline) if cell]
+    # If one server alone got prompts again after an interruption, it reuses more than the other one.
+    again = [
+        {each.repeat for each in cell.points if each.client_health.interrupted_before and is_sent_again(each)}
+        for cell in (measured, baseline)
+        if cell
+    ]
     if pairs is None or measured.plan.prompt_cache is PromptCache.DISABLED or again[0] != again[-1]:
         return None, None
     found = reuse_of(pairs, measured.seed)

@@ -293,8 +293,9 @@ def prompts_sent_again(evidence: CellEvidence | PointEvidence) -> CheckResults:
 
     The cell's rows show which ones it repeats. Of another load, an earlier or interrupted run, or a cache that was not
     emptied, only the hits show it: what follows the system prompt is in the cache too. A prompt that shares a long
-    beginning with another one looks the same. A point is also checked by itself: one that was interrupted and measured
-    again is left out of its comparison, if it is one of few (`RoundsLeftOut`).
+    beginning with another one looks the same. A point that was interrupted and measured
+    again is checked by itself, and left out of its comparison if it is one of few (`RoundsLeftOut`); so is each point
+    of a run with a stop rule, which ends with it.
     """
     plan, rows = evidence.plan, evidence.rows
     cached, prompt = numbers(rows, "cached_tokens"), numbers(rows, "input_tokens")
@@ -302,10 +303,12 @@ def prompts_sent_again(evidence: CellEvidence | PointEvidence) -> CheckResults:
     known = (numbers(rows, "turn") == 0) & ~rows.array("filler") & ~np.isnan(cached) & ~np.isnan(prompt)
     if plan.prompt_cache is PromptCache.DISABLED or not known.any():
         return []
+    interrupted = isinstance(evidence, PointEvidence) and evidence.health.interrupted_before is True
+    if isinstance(evidence, PointEvidence) and not interrupted and plan.stop is None:
+        return []
     since_emptied = numbers(rows, "repeat") if plan.empties_cache else np.zeros(len(rows))
     repeated = known & _seen_before(since_emptied, numbers(rows, "repeat"), numbers(rows, "intended_ns"), rows)
     shared = _shared_tokens(evidence, cached[known])
-    interrupted = isinstance(evidence, PointEvidence) and evidence.health.interrupted_before is True
     whole = known & (cached > shared) & (prompt - cached <= WHOLE_REST)
     whole &= interrupted | (cached - shared >= WHOLE_SHARE * (prompt - shared))
     share = float(cached[repeated | whole].sum() / max(prompt[known].sum(), 1.0))
