@@ -178,6 +178,20 @@ async def test_client_health_is_stored_with_each_point(tmp_path: Path, store: Fo
     assert (second.warmup_requests, second.warmup_steady) == (None, None)
 
 
+async def test_a_machine_without_a_load_average_loses_no_point(
+    tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unobtainable() -> None:
+        raise OSError("Load averages are unobtainable")
+
+    monkeypatch.setattr(os, "getloadavg", unobtainable)
+    plan = planned(tmp_path, concurrency=[2], requests=8)
+
+    await drive(plan, store, options_in(tmp_path), scale=0.1)
+
+    assert watch_of(plan, store, 0).load_per_core is None
+
+
 async def test_killed_worker_raises_an_error_and_leaves_no_result(
     tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from statistics import mean
 
@@ -87,8 +87,11 @@ class PointMeasurement:
                 warm_up=warmed,
                 interrupted_before=interrupted_before,
             )
-            late = {"send_lateness_p99_ms": None} if load.has_slots else {}  # who waits for a slot is not late
-            client = client.model_copy(update={"load_per_core": os.getloadavg()[0] / (os.cpu_count() or 1), **late})
+            # A request that waits for a slot is not late.
+            figures: dict[str, float | None] = {"send_lateness_p99_ms": None} if load.has_slots else {}
+            with suppress(OSError):  # not every system provides it
+                figures["load_per_core"] = os.getloadavg()[0] / (os.cpu_count() or 1)
+            client = client.model_copy(update=figures)
             files = [*schedule, record_file]
             summary = await asyncio.to_thread(attempt.commit, files, client, observations, span, observed)
         except BaseException:
