@@ -741,15 +741,24 @@ def test_repeats_of_launched_engines_that_were_not_measured_in_turns_are_found(
         ({"loop_lag_p99_ms": 0.4}, "a proxy holds chunks back, or lacks CPU; the client was not late"),
         ({"loop_lag_p99_ms": 900.0}, "the client itself was late (its event loop was 900.00 ms"),
         ({"loop_lag_p99_ms": None}, "the client read late, or the engine or a proxy holds chunks back"),
-        ({"loop_lag_p99_ms": 0.4, "load_per_core": 9.0}, "its machine is overloaded (load average 9.0 per core)"),
-        ({"loop_lag_p99_ms": 900.0, "load_per_core": 2.1}, "its machine is overloaded (load average 2.1 per core)"),
-        ({"loop_lag_p99_ms": 0.4, "load_per_core": 2.0}, "the client was not late"),
+        ({"loop_lag_p99_ms": 0.4, "load_per_core": 9.0}, "a proxy holds chunks back, or lacks CPU; the client was not"),
+        ({"loop_lag_p99_ms": 900.0, "load_per_core": 2.1}, "the client itself was late (its event loop was 900.00 ms"),
+        ({"loop_lag_p99_ms": None, "load_per_core": 9.0}, "the client read late, or the engine or a proxy holds"),
     ],
 )
 def test_message_names_the_probable_cause(health: dict[str, float | None], words: str) -> None:
     corruptions = replace(in_one_piece(0.3), watch=replace_watch(**health).watch)
     (message,) = (each.message for each in findings_of(corruptions, "none") if each.check == "ChunksCoalesced")
     assert words in message
+    load = health.get("load_per_core")
+    assert ("machine is overloaded" in message) == (load is not None), "beside the cause, not instead of it"
+
+
+@pytest.mark.parametrize(("load", "named"), [(2.0, False), (2.1, True)])
+def test_an_overloaded_machine_is_named_from_its_load_per_core(load: float, named: bool) -> None:
+    corruptions = replace(in_one_piece(0.3), watch=replace_watch(load_per_core=load).watch)
+    (message,) = (each.message for each in findings_of(corruptions, "none") if each.check == "ChunksCoalesced")
+    assert (f"overloaded (load average {load:.1f} per core)" in message) == named
 
 
 def endpoint_findings(frame: pd.DataFrame, counters: CounterDeltas | None = None) -> list[tuple[str, Severity]]:

@@ -272,25 +272,28 @@ def _severity(evidence: PointEvidence, *, sure: bool) -> Severity:
 
 
 def _probable_cause(evidence: PointEvidence, what: str, enough_ms: float | None) -> str:
-    """Name an overloaded machine; else the client if it was late for ClientSaturated, or by `enough_ms`; else others.
+    """Name the client if it was late for ClientSaturated, or by `enough_ms`; else others. Add an overloaded machine.
 
     `enough_ms` is how long `what`, the part of an answer that was coalesced, takes.
     """
     lag, load = evidence.health.loop_lag_p99_ms, evidence.health.load_per_core
-    if load is not None and load > OVERLOADED:
-        return (
-            f"the client, or an engine that shares its machine, probably lacks CPU: its machine is overloaded (load"
-            f" average {load:.1f} per core); else the engine or a proxy holds chunks back"
-        )
+    overloaded = (
+        f"; the client's machine is overloaded (load average {load:.1f} per core), so an engine on it lacks CPU"
+        if load is not None and load > OVERLOADED
+        else ""
+    )
     if lag is None or enough_ms is None:
-        return "the client read late, or the engine or a proxy holds chunks back"
+        return f"the client read late, or the engine or a proxy holds chunks back{overloaded}"
     if lag >= enough_ms or _late_loop(evidence) or _late_sends(evidence):
         return (
             f"the client itself was late (its event loop was {_lateness(evidence)}), or the engine or a proxy holds"
-            " chunks back"
+            f" chunks back{overloaded}"
         )
     late = f"its event loop was {_lateness(evidence)}, and {what} takes {enough_ms:.1f} ms"
-    return f"the engine or a proxy holds chunks back, or lacks CPU; the client was not late enough to cause it ({late})"
+    return (
+        "the engine or a proxy holds chunks back, or lacks CPU; the client was not late enough to cause it"
+        f" ({late}){overloaded}"
+    )
 
 
 def _median(evidence: PointEvidence, measure: RequestMetric) -> float | None:
