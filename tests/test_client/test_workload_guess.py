@@ -11,7 +11,8 @@ import lzma
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -30,7 +31,8 @@ from specbench_client.dialects.dialect import CompletionRequest
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompts import Prompts, load_prompts
-from specbench_client.workload.row_shapes import unsent_text
+from specbench_client.workload.row_parsing import BAD_CALLS, FUNCTIONS, RowWithoutText, parse_prompt
+from specbench_client.workload.row_shapes import own_columns, unsent_text
 from specbench_client.workload.source_detection import guess_dataset, guess_source, shape_hint
 from specbench_testing.present import present
 
@@ -343,6 +345,27 @@ SHAPES: dict[str, tuple[Any, str, list[Any]]] = {
         "-1",
         [ASKED, ANSWERED, ASKED],
     ),
+    "message with an attachment": (
+        {"messages": [{**ASKED, "data": {"type": "assistant", "content": "a"}, "created_at": 1}]},
+        "-1",
+        [{**ASKED, "data": {"type": "assistant", "content": "a"}}],
+    ),
+    "message with arguments": (
+        {"messages": [{"from": "human", "value": "Why?", "kwargs": {"content": "other"}}]},
+        "-1",
+        [{**ASKED, "kwargs": {"content": "other"}}],
+    ),
+    "system prompt of turns": ({"turns": ["Why?", "So?"], "system": "Be brief."}, "-1", [SYSTEM, ASKED]),
+    "system prompt of BFCL": (
+        {"input": {"question": [[ASKED], [ASKED]], "system_prompt": "Be brief."}},
+        "-1",
+        [SYSTEM, ASKED],
+    ),
+    "system prompt of BFCL in its question": (
+        {"question": [[SYSTEM, ASKED], [ASKED]], "system": "Be brief."},
+        "-1",
+        [SYSTEM, ASKED],
+    ),
     "BFCL": ({"id": "simple_0", "question": [[SYSTEM, ASKED]]}, "simple_0", [SYSTEM, ASKED]),
     "BFCL with a question": ({"id": "simple_0", "question": [[ASKED]]}, "simple_0", [ASKED]),
     "BFCL with two messages of a turn": (
@@ -545,6 +568,51 @@ def test_lists_of_messages_that_are_no_turns_are_refused(question: list[Any], tm
         load_guessed(tmp_path / "p.jsonl")
 
 
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+OLDER_CALL = {"function_call": {"name": "f", "arguments": "{}"}}
+INVALID = {"invalid_tool_calls": [{"name": "f", "args": "{", "id": "1"}]}
+WRAPPERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "constructor": lambda fields: {"type": "constructor", "id": ["langchain", "AIMessage"], "kwargs": fields},
+    "data": lambda fields: {"type": "ai", "data": fields},
+    "flat": lambda fields: {"type": "ai", **fields},
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"additional_kwargs": {"tool_calls": [CALL]}}, ""),
+        ({"tool_calls": [], "additional_kwargs": {"tool_calls": [CALL]}}, ""),
+        ({"tool_calls": [CALL], "additional_kwargs": {"tool_calls": [{**CALL, "id": "2"}]}}, ""),
+        ({"additional_kwargs": OLDER_CALL}, FUNCTIONS),
+        (INVALID, BAD_CALLS),
+        ({"tool_calls": [CALL], **INVALID}, BAD_CALLS),
+    ],
+)
+def test_the_call_of_a_langchain_message_is_kept_or_refused(wrapper: str, fields: dict[str, Any], reason: str) -> None:
+    calling = WRAPPERS[wrapper]({"content": "I call.", **fields})
+    row = PromptRow("line 1", {"messages": [ASKED, calling, {"role": "tool", "tool_call_id": "1", "content": "r"}]})
+    if reason:
+        with pytest.raises(RowWithoutText, match=reason):
+            parse_prompt(replace(row, columns=own_columns(row)))
+        return
+    _, call, _ = parse_prompt(replace(row, columns=own_columns(row))).messages
+    assert call.sent == {
+        "role": "assistant",
+        "content": "I call.",
+        "tool_calls": [{**CALL, "function": {"name": "f", "arguments": {}}}],
+    }
+
+
+@pytest.mark.parametrize("turns", [{"question": [[ASKED], [ASKED]]}, {"turns": ["Why?", "So?"]}])
+def test_tools_inside_a_request_go_with_its_turns(turns: dict[str, Any]) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    row = PromptRow("line 1", {"input": {**turns, "tools": tools}})
+    first, *_ = parse_prompt(replace(row, columns=own_columns(row))).messages
+    assert json.loads(first.tools) == tools
+
+
 def test_published_sources_have_their_own_column() -> None:
     with pytest.raises(ValidationError, match="promptColumn"):
         Dataset(source=Source.GSM8K, prompt_column="question")
@@ -625,6 +693,9 @@ def test_an_archive_of_several_files_is_rejected(tmp_path: Path) -> None:
         ({"prompt": "def f():", "suffix": "return x"}, ["suffix"]),
         ({"prompt": "def f():", "suffix": ""}, []),
         ({"input": "Why?", "previous_response_id": "resp_1", "prompt": "Why?"}, ["previous_response_id"]),
+        ({"custom_id": "1", "body": {"input": [ASKED], "previous_response_id": "r"}}, ["previous_response_id"]),
+        ({"prompt": "def f():", "request": {"body": {"prompt": "def f():", "suffix": "return x"}}}, ["suffix"]),
+        ({"prompt": "Why?", "body": '{"prompt": "Why?", "suffix": "So."}'}, ["suffix"]),
     ],
 )
 def test_text_beside_the_prompt_is_named(row: Mapping[str, Any], columns: list[str]) -> None:

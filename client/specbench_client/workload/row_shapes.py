@@ -16,6 +16,7 @@ not sent, but named.
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -191,16 +192,20 @@ def _content(record: Mapping[str, Any]) -> dict[str, Any]:
     tools = {"tools": record["tools"]} if record.get("tools") else {}
     if messages:
         return {"messages": messages, **tools}
+    systems = _systems(record)
     lists = {name: record[name] for name in ("turns", *TOKENS) if isinstance(record.get(name), list)}
     if "turns" in lists and record.get("prompt") is None:
-        return {"turns": lists["turns"]}
+        turns = lists["turns"]
+        if systems and turns:
+            first = turns[0] if isinstance(turns[0], list) else [{"role": "user", "content": turns[0]}]
+            turns = [[*(one for one in systems if one not in first), *first], *turns[1:]]
+        return {"turns": turns, **tools}
     tokens = next((ids for ids in lists.values() if ids and all(isinstance(one, int) for one in ids)), None)
     if tokens is not None and not isinstance(record.get("prompt"), str):
         return {"token_ids": tokens}
     text = _text(record)
     if text is None or any(record.get(name) for name in CONTENT_COLUMNS if name != "prompt"):
         return {}
-    systems = _systems(record)
     if not systems:
         return {"prompt": text, **tools}
     return {"messages": [*systems, {"role": "user", "content": text}], **tools}
@@ -229,14 +234,31 @@ def messages_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _message(listed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message, also if it is inside an object, as LangChain's: `data`, or `kwargs` of a constructor.
+    """Return a message, also if it is inside an object without a text, as LangChain's `data` or `kwargs`.
 
-    The `id` of a constructor is the path of its class, such as `HumanMessage`.
+    The `id` of a constructor is the path of its class, such as `HumanMessage`. Its `additional_kwargs` have the tool
+    calls in OpenAI's form, in older versions only they.
     """
     inner, path = record_of(listed.get("data", listed.get("kwargs"))), listed.get("id")
-    fields = {name: inner[name] for name in ("type", "role", "content", "tool_calls", "tool_call_id") if name in inner}
+    fields = {
+        name: inner[name]
+        for name in (
+            "type",
+            "role",
+            "content",
+            "tool_calls",
+            "tool_call_id",
+            "invalid_tool_calls",
+            "additional_kwargs",
+        )
+        if name in inner
+    }
     kind = path[-1] if isinstance(path, list) and path else listed.get("type")
-    return dict(record_of(listed.get("message")) or ({"type": kind, **fields} if fields else listed))
+    message = record_of(listed.get("message")) or ({"type": kind, **fields} if fields else listed)
+    if any(listed.get(name) is not None for name in ("content", "value", "text")):
+        message = listed
+    added = {} if message.get("tool_calls") else record_of(message.get("additional_kwargs"))
+    return {**message, **{name: added[name] for name in ("tool_calls", "function_call") if added.get(name)}}
 
 
 def _systems(record: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -271,7 +293,7 @@ def unsent_text(rows: Sequence[PromptRow]) -> str:
         )
     found = set[str]()
     for row in rows:
-        published = row.published or {}
+        published = ChainMap(*map(dict, records(row.published or {})))
         found |= {name for name in _MEDIA if published.get(name)}
         prompt = row.columns.get("prompt")
         if isinstance(prompt, str):
