@@ -195,14 +195,37 @@ def cold(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**{name: late(frame[name]) for name in TIMES}, chunk_ns=chunks)
 
 
+STREAMS = replace(WORLD, prompts=40, concurrency=(8,), edits={"spec.baseline": "Skip"})
+
+
+def cached(*shares: float | None) -> Corruptions:
+    """Let each repeat have read this share of its prompts from a cache; None: the engine does not report it."""
+
+    def records(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        share = shares[point.repeat]
+        return frame.assign(cached_tokens=None if share is None else frame["input_tokens"] * share)
+
+    return Corruptions(records=records)
+
+
+@pytest.mark.parametrize("shares", [(None, None, None), (0.0, 0.95, 0.95), (0.0, None, None), (0.4, 0.51, 0.51)])
 @pytest.mark.parametrize(("last", "factors"), [(1.0, []), (1.4, []), (2.0, [2.0])])
 def test_prefills_that_delay_the_answers_of_other_streams_are_no_slower_machine(
-    last: float, factors: list[float]
+    last: float, factors: list[float], shares: tuple[float | None, ...]
 ) -> None:
     """With a prefix cache the first repeat computes the prompts. The last one may be on a slower machine."""
-    world = replace(WORLD, prompts=40, concurrency=(8,), edits={"spec.baseline": "Skip"})
-    found = noisy(combine(slowed(ngram=(1.0, 1.0, last)), Corruptions(records=cold)), world)
-    assert [each.value for each in found] == pytest.approx(factors, rel=0.05)
+    slow = combine(slowed(ngram=(1.0, 1.0, last)), Corruptions(records=cold))
+    assert [each.value for each in noisy(combine(slow, cached(*shares)), STREAMS)] == pytest.approx(factors, rel=0.05)
+
+
+@pytest.mark.parametrize("shares", [(0.0, 0.0, 0.0), (0.42, 0.51, 0.51)])
+def test_repeats_that_used_the_cache_alike_are_compared_with_the_time_in_which_others_waited(
+    shares: tuple[float | None, ...],
+) -> None:
+    """Where computed prompts delay no answers, longer waits for them hide nothing."""
+    (finding,) = noisy(combine(Corruptions(records=cold), cached(*shares)), STREAMS)
+    assert finding.value is not None
+    assert finding.value > 2
 
 
 def test_repeats_without_decode_times_are_not_compared() -> None:

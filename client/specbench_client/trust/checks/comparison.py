@@ -13,6 +13,7 @@ from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import PointSummary
 from specbench_client.load.phases import NS_PER_MS
+from specbench_client.metrics.catalog import CACHED_SHARE
 from specbench_client.metrics.concurrent_requests import InFlight
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
@@ -189,6 +190,7 @@ SPREADS = 2.0
 DECODING = 0.01
 """Lowest share of an answer's time that counts as without prefills of others, however many others wait."""
 UNLIKE = 1.5
+CACHED_ALIKE = 0.1
 CHANCE = 5.0
 REQUESTS_MIN = 8
 """Steady requests of a repeat from which on it is compared with others: chance is then below 0.1 % in five repeats."""
@@ -200,7 +202,8 @@ REQUESTS_MIN = 8
     threshold=(
         f"the time per token after the first differs by a factor of more than {UNLIKE:g} between repeats of one arm,"
         f" and by {CHANCE:g} standard errors over their requests, of which each has at least {REQUESTS_MIN}; also"
-        " without the time in which others waited for their first token. Or"
+        " without the time in which others waited for their first token, unless both are known to have cached alike"
+        f" shares of the prompts (within {CACHED_ALIKE:g}). Or"
         f" {SPREADS:g} standard deviations of the log of the baseline's speed over repeats are more than"
         " the log of the speed-up; only from three repeats on, and if the interval of the speed-up excludes 1. Info if"
         " both arms change alike, or if repeats differ by design: arrivals of an open loop, and by the second rule"
@@ -244,10 +247,17 @@ def _undelayed_parts(rows: Table) -> tuple[Values, Values]:
     return flow * np.maximum(1 - waiting, DECODING), tokens
 
 
+def _cached_share(repeat: Table) -> float:
+    """Return the share of prompt tokens that came from a prompt cache; NaN if the engine does not report it."""
+    cached, prompts = map(known_sum, CACHED_SHARE.parts(repeat))
+    return np.nan if cached is None or not prompts else cached / prompts
+
+
 def _unlike_repeats(evidence: CellEvidence) -> CheckResults:
     """Compare decode times: prefill differs between repeats of a steady server, by cached and by other prompts.
 
-    The prefills of other requests also delay an answer, by no more than the time in which these wait.
+    The prefills of other requests also delay an answer, by no more than the time in which these wait. Where a prompt
+    cache was used alike, that time is no reason: elsewhere computed prompts delay nothing, and only it is longer.
     """
     # Repeats of a soak test are a trend. A baseline's are reported with those of each arm.
     if evidence.plan.soaks or (evidence.baseline is None and evidence.plan.has_baseline):
@@ -255,7 +265,11 @@ def _unlike_repeats(evidence: CellEvidence) -> CheckResults:
     sides = evidence.rows, evidence.baseline
     arm, baseline = (_logs(rows, TPOT_MS_POOLED.parts, REQUESTS_MIN) for rows in sides)
     undelayed = [_logs(rows, _undelayed_parts, REQUESTS_MIN) for rows in sides]
-    factor = max(map(_factor_between_repeats, (arm, baseline), undelayed))
+    cached = [
+        {float(each.array("repeat")[0]): _cached_share(each) for each in ([] if rows is None else rows.by_point())}
+        for rows in sides
+    ]
+    factor = max(map(_factor_between_repeats, (arm, baseline), undelayed, cached))
     if factor <= UNLIKE:
         return []
     # A repeat that only one side has is no evidence that both changed.
@@ -271,8 +285,13 @@ def _unlike_repeats(evidence: CellEvidence) -> CheckResults:
     return [CheckResult(severity, message, value=factor, threshold=UNLIKE)]
 
 
-def _factor_between_repeats(decode: Mapping[float, Values], undelayed: Mapping[float, Values]) -> float:
-    """Return how many times as long a token took at least in one repeat as in another; 1 if that may be chance."""
+def _factor_between_repeats(
+    decode: Mapping[float, Values], undelayed: Mapping[float, Values], cached: Mapping[float, float]
+) -> float:
+    """Return how many times as long a token took at least in one repeat as in another; 1 if that may be chance.
+
+    `cached`: `_cached_share` of the repeats. Where it is not known to be alike, the lower factor of both counts.
+    """
     samples = list(decode.values())
     sizes = np.array([each.size for each in samples])
     # Pooled: requests of a single repeat may be equal by chance.
@@ -280,7 +299,10 @@ def _factor_between_repeats(decode: Mapping[float, Values], undelayed: Mapping[f
     error = np.sqrt(variance * (1 / sizes[:, None] + 1 / sizes))
     means = [np.array([each.mean() for each in logs.values()]) for logs in (decode, undelayed)]
     apart, apart_undelayed = (each[:, None] - each for each in means)
-    return float(np.exp(np.minimum(apart, apart_undelayed)[apart > CHANCE * error]).max(initial=1.0))
+    shares = np.array([cached[repeat] for repeat in decode])
+    alike = np.abs(shares[:, None] - shares) <= CACHED_ALIKE
+    least = np.where(alike, apart, np.minimum(apart, apart_undelayed))
+    return float(np.exp(least[apart > CHANCE * error]).max(initial=1.0))
 
 
 def _noisier_than_the_effect(evidence: CellEvidence) -> CheckResults:
