@@ -59,11 +59,11 @@ def _flaws(address: str) -> Iterator[Flaw]:
         return
     if url.scheme not in SCHEMES:
         yield Flaw(f"begins with {url.scheme}:// instead of http:// or https://")
-    if re.search(r"(^|@)[0-9A-Fa-f]*:[0-9A-Fa-f]*:", url.netloc):
+    if re.match(r"[0-9A-Fa-f:]*(::|(:[0-9A-Fa-f]+){7})", url.netloc.rpartition("@")[2]):
         yield Flaw("has an IPv6 address without brackets", "write it as in http://[fd00::1]:8000")
     if not url.hostname or re.search(r"\s", address):
         yield Flaw("has no host", f"add one, such as {_EXAMPLE}")
-    if not _has_port(url):
+    if not _has_port(url) or re.search(r"\][^:]", url.netloc):
         yield Flaw("has an invalid port", f"write the engine's, a whole number from 1 to 65535, such as {_EXAMPLE}")
     if "@" in url.netloc:
         yield SECRET

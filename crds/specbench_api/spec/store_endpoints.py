@@ -140,13 +140,16 @@ _LOCAL_NETWORKS = {
     "loopback": ("127.0.0.0/8", "::1/128"),
     "link-local": LINK_LOCAL_NETWORKS,
     "multicast": ("224.0.0.0/4", "ff00::/8"),
+    "local-use NAT64": ("64:ff9b:1::/48",),
     "unspecified": ("0.0.0.0/8", "::/128"),
     "reserved": ("255.255.255.255/32",),
 }
 """Kinds of addresses that only a literally listed endpoint may have."""
 _METADATA = frozenset(map(ip_address, METADATA_ADDRESSES))
 _LOCAL = {kind: tuple(map(ip_network, networks)) for kind, networks in _LOCAL_NETWORKS.items()}
-_EMBEDS_IPV4 = tuple(ip_network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "::/96"))
+_EMBEDS_IPV4 = tuple(
+    ip_network(text) for text in ("::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "::/96")
+)
 """IPv6 networks whose last four bytes are an IPv4 address that packets may be sent to."""
 
 
