@@ -45,6 +45,7 @@ from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.known_secrets import key_remedy
 from specbench_client.simulator import SimulatedMethod, SimulatorConfig, make_drafter
 from specbench_client.transport.control_client import ControlClient
+from specbench_client.transport.error_messages import REDIRECT_REMEDY
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
@@ -427,6 +428,13 @@ async def test_redirect_to_another_server_names_the_address_of_its_engine(locati
     async with serving({"/v1/models": (308, "")}, Location=f"{engine}{location}") as url:
         assert (await failure_of(url)).endswith(f"{engine}{location}: give {engine}{address} if that is the engine")
     assert Endpoint(name="e", url=f"{engine}{address}").url == f"{engine}{address}", "the address is accepted"
+
+
+@pytest.mark.parametrize("location", ["/v1/models", "?page=1", "ftp://h/v1/models", "file:///etc/hosts", "http://[bad"])
+async def test_redirect_to_itself_or_to_no_address_is_no_advice(location: str) -> None:
+    async with serving({"/v1/models": (302, "")}, Location=location) as url:
+        target = f"{url}/v1/models{location.removeprefix('/v1/models')}" if location[0] in "/?" else location
+        assert (await failure_of(url)).endswith(f"redirected to {target}: {REDIRECT_REMEDY}")
 
 
 async def test_engine_that_is_loading_is_awaited() -> None:

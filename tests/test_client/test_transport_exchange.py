@@ -17,6 +17,7 @@ from specbench_client.errors import EngineFailed
 from specbench_client.known_secrets import key_remedy
 from specbench_client.transport import http_transport
 from specbench_client.transport.control_client import AccessRejected, ControlClient, ControlError
+from specbench_client.transport.error_messages import REDIRECT_REMEDY
 from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource, Transport
 from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.transport.limits import OutOfSockets
@@ -224,7 +225,6 @@ async def test_rejected_key_is_reported_with_the_remedy(server_tls: Tls, status:
         ("/v1/chat/completions/?api-version=1", "{server}/v1/chat/completions/?api-version=1"),
         ("v2/chat/completions", "{server}/v2/chat/completions"),
         ("//other/v1", "{scheme}://other/v1"),
-        ("http://[other", "http://[other"),
     ],
 )
 async def test_redirect_is_reported_with_its_location_and_the_remedy(
@@ -236,6 +236,25 @@ async def test_redirect_is_reported_with_its_location_and_the_remedy(
     assert exchange.error_class is ErrorClass.MALFORMED
     address = address.format(server=url, scheme=url.partition(":")[0])
     assert (exchange.error or "").startswith(f"HTTP {status}: redirected to {address}: give this address")
+
+
+NO_ADDRESSES = ("http://[other", "//[", "ftp://other/v1", "file:///etc/hosts", "javascript:alert(1)", "http://h:99999/")
+
+
+@pytest.mark.parametrize("location", ["/v1/models", "", *NO_ADDRESSES])
+async def test_a_redirect_to_itself_or_to_no_address_is_no_advice(location: str) -> None:
+    moved = response(302, b"", f"Location: {location}".encode())
+    async with (
+        serve_scripts([moved], [moved]) as (url, _),
+        ControlClient(url) as control,
+        KernelTransport() as transport,
+    ):
+        exchange = await send_request(transport, HttpRequest(f"{url}/v1/models", b"{}"))
+        with pytest.raises(AccessRejected) as caught:
+            await control.text("/v1/models")
+    target = location if location in NO_ADDRESSES else f"{url}/v1/models"
+    for message in (exchange.error or "", str(caught.value)):
+        assert message.endswith(f"HTTP 302: redirected to {target}: {REDIRECT_REMEDY}")
 
 
 async def test_error_status_is_kept_when_its_body_is_truncated(server_tls: Tls) -> None:
@@ -330,12 +349,18 @@ async def test_a_redirect_is_followed_once_and_only_on_the_same_server() -> None
         with pytest.raises(AccessRejected) as caught:
             await control.text("/v1/models")
         assert caught.value.location == f"{url}/v1/models/"
-    for location, error in ((b"http://127.0.0.1:1/v1/models", AccessRejected), (b"http://[bad/v1", ControlError)):
+    for location in (b"http://127.0.0.1:1/v1/models", b"http://[bad/v1"):
         elsewhere = [response(307, b"", b"Location: " + location)]
         async with serve_scripts(elsewhere, OK) as (url, server), ControlClient(url) as control:
-            with pytest.raises(error):
+            with pytest.raises(AccessRejected) as caught:
                 await control.text("/v1/models")
+            assert (caught.value.status, caught.value.location) == (307, location.decode())
             assert len(server.requests) == 1
+    async with serve_scripts(elsewhere, OK) as (url, server), ControlClient(url) as control:
+        elsewhere[:] = [response(307, b"", f"Location: {url}0/v1/models".encode())]
+        with pytest.raises(AccessRejected):
+            await control.text("/v1/models")
+        assert len(server.requests) == 1, "another port that begins with the same digits"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from specbench_api.spec.conditions import EngineReason
-from specbench_api.spec.engine import CHAT_ROUTE, DialectName, route_url
+from specbench_api.spec.engine import CHAT_ROUTE, DialectName, flaw_of, route_url
 from specbench_client.bounded_json import parse_strict_json
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.openai_stream import all_models, model_rows
@@ -46,6 +46,7 @@ from specbench_client.transport.control_client import (
 )
 from specbench_client.transport.error_messages import (
     ADDRESS_REMEDY,
+    REDIRECT_REMEDY,
     engine_error_message,
     is_redirect,
     rejects_key,
@@ -212,7 +213,10 @@ async def _describe_status(error: ControlError, status: int, url: str, headers: 
         location = truncate(str(error.location), 200)
         address = re.sub(r"\?(?!api-version=[\w.-]+$).*|#.*", "", location)  # what --endpoint rejects
         other = engine_url(re.sub(r"/models/*(?=\?|$)", CHAT_ROUTE, address))
-        remedy = f"redirected to {location}: give {other} if that is the engine"
+        advice = (
+            REDIRECT_REMEDY if other == engine_url(url) or flaw_of(other) else f"give {other} if that is the engine"
+        )
+        remedy = f"redirected to {location}: {advice}"
     elif isinstance(error, RouteNotFound):
         remedy = await _address_with_models(url, headers)
     elif isinstance(error, EngineStarting) and text:

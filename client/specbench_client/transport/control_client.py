@@ -12,10 +12,11 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 import aiohttp
 
@@ -189,11 +190,11 @@ class ControlClient:
         url = route_url(self._endpoint, path)
         status, headers, body = await self._request(method, url)
         location = headers.get("location")
-        if is_redirect(status, location) and urlsplit(location)[:2] == urlsplit(url)[:2]:  # the same server
+        if is_redirect(status, location) and f"{location}/".startswith(urljoin(url, "/")):  # the same server
             status, headers, body = await self._request(method, str(location))
         if status in ANSWERED:
             return body
-        message = f"{method} {url}: {http_error_message(status, body, location)}"
+        message = f"{method} {url}: {http_error_message(status, body, location, url)}"
         kind = _ERRORS_BY_STATUS.get(status, ControlError)
         raise (AccessRejected if is_redirect(status, location) or rejects_key(status) else kind)(
             message, status, location, body, retry_after_s(headers)
@@ -207,7 +208,7 @@ class ControlClient:
                 body = await _read_limited(response, url)
                 self.server = response.headers.get("Server")
                 headers = {name.lower(): value for name, value in response.headers.items()}
-                if "location" in headers:
+                with suppress(KeyError, ValueError):  # There is none, or it is no address.
                     headers["location"] = urljoin(url, headers["location"])
                 return response.status, headers, body
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:

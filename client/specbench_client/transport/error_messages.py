@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urljoin
 
+from specbench_api.spec.engine import flaw_of
 from specbench_client.bounded_json import parse_engine_json
 from specbench_client.known_secrets import key_remedy, without_secrets
 from specbench_client.transport.exchange import ErrorClass
@@ -109,6 +110,7 @@ def replay_error(headers: Mapping[str, str]) -> str | None:
 
 ANSWERED = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.NON_AUTHORITATIVE_INFORMATION)
 """Statuses of answers: frameworks such as NestJS answer a POST with 201, and a proxy that changed one with 203."""
+REDIRECT_REMEDY = "correct the server or the proxy, whose redirect names no other http:// or https:// address"
 ADDRESS_REMEDY = "give the address of the engine itself, with its port and, behind a proxy, its path"
 
 
@@ -131,7 +133,12 @@ def http_error_message(status: int, body: bytes, location: str | None = None, ur
     if is_redirect(status, location):
         with suppress(ValueError):  # It is no address.
             location = urljoin(url, location)
-        message, remedy = f"redirected to {location}", ": give this address if it is the engine's"
+        advice = (
+            REDIRECT_REMEDY
+            if location == url or flaw_of(str(location).partition("?")[0])
+            else "give this address if it is the engine's"
+        )
+        message, remedy = f"redirected to {location}", f": {advice}"
     elif rejects_key(status):
         remedy = f": {key_remedy()}"
     start = f"HTTP {status}"
