@@ -42,8 +42,7 @@ def server_address(url: str) -> tuple[str, int | None, str]:
     parts = urlsplit(url)
     host, port = (parts.hostname or "").rstrip("."), parts.port or DEFAULT_PORTS.get(parts.scheme)
     with suppress(ValueError):  # a name
-        address = ip_address(host)
-        host = str(getattr(address, "ipv4_mapped", None) or address)
+        host = str(getattr(ip_address(host), "ipv4_mapped", None) or ip_address(host))
     return "localhost" if host in _LOOPBACK else host, port, parts.path.rstrip("/")
 
 

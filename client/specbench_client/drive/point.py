@@ -92,8 +92,9 @@ class PointMeasurement:
             with suppress(OSError):  # not every system provides it
                 figures["load_per_core"] = os.getloadavg()[0] / (os.cpu_count() or 1)
             client = client.model_copy(update=figures)
-            files = [*schedule, record_file]
-            summary = await asyncio.to_thread(attempt.commit, files, client, observations, span, observed)
+            summary = await asyncio.to_thread(
+                attempt.commit, [*schedule, record_file], client, observations, span, observed
+            )
         except BaseException:
             await asyncio.to_thread(writer.abandon, ABANDON_PATIENCE_S)
             raise

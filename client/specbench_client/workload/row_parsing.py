@@ -104,14 +104,8 @@ TIMES = ("timestamp", "created_at", "created", "time", "ts", "start_time", "star
 _ROLE_KEYS, _TEXT_KEYS = ("role", "from", "type"), ("content", "value", "text", "parts")
 _OF_USERS = ("hashed_ip", "header", "country", "state", "language", "toxic", "redacted", "turn_identifier")
 """What WildChat notes about a message and its user, which is not for a server."""
-_UNSENT_FIELDS = {
-    *_ROLE_KEYS,
-    *_TEXT_KEYS,
-    *TIMES,
-    *_OF_USERS,
-    "weight",
-    "additional_kwargs",
-}  # in fine-tuning, and in LangChain
+# In fine-tuning, and in LangChain.
+_UNSENT_FIELDS = {*_ROLE_KEYS, *_TEXT_KEYS, *TIMES, *_OF_USERS, "weight", "additional_kwargs"}
 _RESPONSES_PARTS = ("input_text", "output_text")
 _TOOL_KEYS = {"tool_calls", "tool_call_id"}
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
@@ -283,10 +277,8 @@ def parse_message(value: Any, where: str) -> ChatMessage:
     if not isinstance(value, dict):
         raise BadRow(f'{where} is {_shown(value)}: give an object such as {{"role": "user", "content": "…"}}')
     role = role_of(value)
-    if role == "function" or value.get("function_call"):
-        raise RowWithoutText(FUNCTIONS)
-    if value.get("invalid_tool_calls"):
-        raise RowWithoutText(BAD_CALLS)
+    if role == "function" or value.get("function_call") or value.get("invalid_tool_calls"):
+        raise RowWithoutText(BAD_CALLS if value.get("invalid_tool_calls") else FUNCTIONS)
     if role not in _ROLES:
         raise BadRow(f"{where}.role is {role!r}: give one of {', '.join(_ROLES)}")
     further = {key: item for key, item in value.items() if key not in _UNSENT_FIELDS and item not in _EMPTY}

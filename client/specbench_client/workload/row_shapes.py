@@ -16,7 +16,6 @@ not sent, but named.
 from __future__ import annotations
 
 import math
-from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -139,8 +138,11 @@ def own_columns(row: PromptRow, prompt_column: str | None = None) -> dict[str, A
     if prompt_column is not None:
         if row.columns.get(prompt_column) is None:
             raise BadRow(f"{prompt_column} is missing: name one of the row's columns: {', '.join(row.columns)}")
-        others = {name: value for name, value in row.columns.items() if name not in CONTENT_COLUMNS}
-        row = replace(row, columns={**others, "prompt": row.columns[prompt_column]})
+        row = replace(
+            row,
+            columns={name: value for name, value in row.columns.items() if name not in CONTENT_COLUMNS}
+            | {"prompt": row.columns[prompt_column]},
+        )
     columns = prompt_columns(row)
     messages = columns.get("messages")
     if isinstance(messages, list) and any(isinstance(one, dict) and role_of(one) == "user" for one in messages):
@@ -239,7 +241,8 @@ def _message(listed: Mapping[str, Any]) -> dict[str, Any]:
     The `id` of a constructor is the path of its class, such as `HumanMessage`. Its `additional_kwargs` have the tool
     calls in OpenAI's form, in older versions only they.
     """
-    inner, path = record_of(listed.get("data", listed.get("kwargs"))), listed.get("id")
+    outer = listed if all(listed.get(name) is None for name in ("content", "value", "text")) else {}
+    inner, path = record_of(outer.get("data", outer.get("kwargs"))), outer.get("id")
     fields = {
         name: inner[name]
         for name in (
@@ -254,9 +257,7 @@ def _message(listed: Mapping[str, Any]) -> dict[str, Any]:
         if name in inner
     }
     kind = path[-1] if isinstance(path, list) and path else listed.get("type")
-    message = record_of(listed.get("message")) or ({"type": kind, **fields} if fields else listed)
-    if any(listed.get(name) is not None for name in ("content", "value", "text")):
-        message = listed
+    message = record_of(outer.get("message")) or ({"type": kind, **fields} if fields else listed)
     added = {} if message.get("tool_calls") else record_of(message.get("additional_kwargs"))
     return {**message, **{name: added[name] for name in ("tool_calls", "function_call") if added.get(name)}}
 
@@ -269,8 +270,7 @@ def _systems(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _text(record: Mapping[str, Any]) -> str | None:
     if isinstance(record.get("prompt"), str):
         return str(record["prompt"])
-    texts = {name: record[name] for name in (*TEXTS, *_ADDED) if isinstance(record.get(name), str)}
-    texts = {name: text for name, text in texts.items() if text.strip()}
+    texts = {name: text for name in (*TEXTS, *_ADDED) if isinstance(text := record.get(name), str) and text.strip()}
     if "instruction" in texts and texts.keys() <= {"instruction", *_ADDED}:
         return "\n\n".join(texts.values())
     return next(iter(texts.values())) if len(texts) == 1 and "context" not in texts else None
@@ -293,11 +293,11 @@ def unsent_text(rows: Sequence[PromptRow]) -> str:
         )
     found = set[str]()
     for row in rows:
-        published = ChainMap(*map(dict, records(row.published or {})))
-        found |= {name for name in _MEDIA if published.get(name)}
         prompt = row.columns.get("prompt")
-        if isinstance(prompt, str):
-            found |= {name for name in _PARTS if any(one not in prompt for one in _texts_of(published.get(name)))}
+        for published in records(row.published or {}):
+            found |= {name for name in _MEDIA if published.get(name)}
+            if isinstance(prompt, str):
+                found |= {name for name in _PARTS if any(one not in prompt for one in _texts_of(published.get(name)))}
     return (
         f"the content of {', '.join(sorted(found))} is not sent: if it belongs to the prompts, put its text into the"
         " column with theirs"

@@ -68,8 +68,10 @@ def _flaws(address: str) -> Iterator[Flaw]:
     if "@" in url.netloc:
         yield SECRET
     if re.search(r"\?(?!api-version=[A-Za-z0-9._-]+$)|#", address):
-        remedy = "write only the part before it: give a key as a header; only ?api-version=… may follow a path"
-        yield Flaw("has a query or fragment (? or #) after its path", remedy)
+        yield Flaw(
+            "has a query or fragment (? or #) after its path",
+            "write only the part before it: give a key as a header; only ?api-version=… may follow a path",
+        )
     if not re.search(ADDRESS, address):  # for example a scheme in capitals
         yield Flaw("does not have the form http://HOST:PORT/PATH or https://HOST:PORT/PATH")
 

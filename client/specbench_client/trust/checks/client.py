@@ -226,7 +226,7 @@ def _streamed(evidence: PointEvidence) -> Table:
 def _at_once(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
     """Report answers of which at least half arrived in one piece."""
     chunks, largest = numbers(streamed, "chunks"), numbers(streamed, "burst_chunks")
-    half = (largest >= HALF * chunks) & (numbers(streamed, "burst_tokens") > _tokens_per_step(evidence))
+    half = (largest >= HALF * chunks) & (numbers(streamed, "burst_tokens") > (evidence.drafts or 0) + 1)
     long = chunks >= CHUNKS_MIN
     share = float(half[long].mean()) if long.any() else 0.0
     if share <= ANSWERS_SHARE:
@@ -242,7 +242,7 @@ def _at_once(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
 
 def _coalesced(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
     """Report chunks with the arrival time of a later one, among groups with more tokens than one step can emit."""
-    chunks, most = float(numbers(streamed, "chunks").sum()), _tokens_per_step(evidence)
+    chunks, most = float(numbers(streamed, "chunks").sum()), (evidence.drafts or 0) + 1
     tokens, counts = streamed.lists("coalesced").entries.T
     late = float(counts[tokens > most].sum())
     share = late / chunks if chunks else 0.0
@@ -259,12 +259,11 @@ def _coalesced(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
 
 
 def _unless_of_one_step(evidence: PointEvidence) -> str:
-    words = ", unless one step emits several chunks (the endpoint does not report its drafts)"
-    return words if evidence.drafts is None else ""
-
-
-def _tokens_per_step(evidence: PointEvidence) -> int:
-    return (evidence.drafts or 0) + 1
+    return (
+        ", unless one step emits several chunks (the endpoint does not report its drafts)"
+        if evidence.drafts is None
+        else ""
+    )
 
 
 def _severity(evidence: PointEvidence, *, sure: bool) -> Severity:
@@ -278,7 +277,7 @@ def _probable_cause(evidence: PointEvidence, what: str, enough_ms: float | None)
     """
     lag, load = evidence.health.loop_lag_p99_ms, evidence.health.load_per_core
     overloaded = (
-        f"; the client's machine is overloaded (load average {load:.1f} per core), so an engine on it lacks CPU"
+        f"; the client's machine is overloaded (load average {load:.1f} per core), so an engine on it would lack CPU"
         if load is not None and load > OVERLOADED
         else ""
     )
@@ -289,10 +288,9 @@ def _probable_cause(evidence: PointEvidence, what: str, enough_ms: float | None)
             f"the client itself was late (its event loop was {_lateness(evidence)}), or the engine or a proxy holds"
             f" chunks back{overloaded}"
         )
-    late = f"its event loop was {_lateness(evidence)}, and {what} takes {enough_ms:.1f} ms"
     return (
-        "the engine or a proxy holds chunks back, or lacks CPU; the client was not late enough to cause it"
-        f" ({late}){overloaded}"
+        "the engine or a proxy holds chunks back, or lacks CPU; the client was not late enough to cause it (its event"
+        f" loop was {_lateness(evidence)}, and {what} takes {enough_ms:.1f} ms){overloaded}"
     )
 
 

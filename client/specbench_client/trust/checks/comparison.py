@@ -43,8 +43,14 @@ def missing_points(evidence: RunEvidence) -> CheckResults:
         return []
     lost = [point for point in evidence.plan.points if point.hash in set(evidence.missing)]
     names = [f"{point.arm}/{point.workload} at {point.level.label}, repeat {point.repeat + 1}" for point in lost]
-    message = f"{len(lost)} of {len(evidence.plan.points)} points have no result: {name_some(names, NAMED, '; ')}"
-    return [CheckResult(Severity.WARNING, message, value=len(lost), threshold=1)]
+    return [
+        CheckResult(
+            Severity.WARNING,
+            f"{len(lost)} of {len(evidence.plan.points)} points have no result: {name_some(names, NAMED, '; ')}",
+            value=len(lost),
+            threshold=1,
+        )
+    ]
 
 
 SHARE = 0.1
@@ -77,9 +83,8 @@ def unpaired_requests(evidence: CellEvidence) -> CheckResults:
     # Repeats that the baseline lacks, after an interruption, are those of MissingPoints.
     shared = np.unique(numbers(evidence.baseline, "repeat"))
     candidates = int(np.isin(numbers(steady_rows(evidence.rows), "repeat"), shared).sum()) or pairs.candidates
-    paired = len(pairs)
-    share = 1 - paired / candidates
-    if paired == 0:
+    share = 1 - len(pairs) / candidates
+    if len(pairs) == 0:
         message = f"none of {candidates} steady requests has a partner in the baseline, so there is no comparison"
         return [CheckResult(Severity.WARNING, message, value=share, threshold=SHARE)]
     if share <= SHARE:
@@ -300,8 +305,7 @@ def _factor_between_repeats(
     means = [np.array([each.mean() for each in logs.values()]) for logs in (decode, undelayed)]
     apart, apart_undelayed = (each[:, None] - each for each in means)
     shares = np.array([cached[repeat] for repeat in decode])
-    alike = np.abs(shares[:, None] - shares) <= CACHED_ALIKE
-    least = np.where(alike, apart, np.minimum(apart, apart_undelayed))
+    least = np.where(np.abs(shares[:, None] - shares) <= CACHED_ALIKE, apart, np.minimum(apart, apart_undelayed))
     return float(np.exp(least[apart > CHANCE * error]).max(initial=1.0))
 
 
