@@ -294,7 +294,10 @@ async def test_user_chooses_among_several_models() -> None:
             await detect(url)
         named = await detect(url, model="m5")
         assert named.model is None
-        assert "m5" not in named.line(), "whether it is served is known only after a completion"
+        other = await detect(url, model="gpt-4")
+        listed = "m0, m1, m2, m3, m4 and 2 more"
+        assert (named.unlisted, other.unlisted) == ("", listed), "llama.cpp answers whatever model is named"
+        assert (listed in named.line(), listed in other.line()) == (False, True)
 
 
 # Addresses.

@@ -70,8 +70,8 @@ _PATH = re.compile(r"[/\\~.]|[A-Za-z]:[/\\]")
 class DetectedEndpoint:
     """What runs at an address. `drafter`: method and draft length, as far as they are reported.
 
-    `model`: None if the user named it. `drafting`: None if it is not reported. `url`: the address, up to
-    /chat/completions if its routes lack /v1.
+    `model`: None if the user named it; `unlisted`: the models that are listed if it is none of them. `drafting`: None
+    if it is not reported. `url`: the address, up to /chat/completions if its routes lack /v1.
     """
 
     dialect: DialectName
@@ -81,6 +81,7 @@ class DetectedEndpoint:
     drafting: bool | None
     drafter: str | None
     url: str = ""
+    unlisted: str = ""
 
     def line(self) -> str:
         """Return one line for people: `vLLM 0.33.0, model Qwen/Qwen3-8B, drafter ngram k=4`.
@@ -95,6 +96,7 @@ class DetectedEndpoint:
         model = self.model or ""
         model = re.split(r"[/\\]", model.rstrip("/\\"))[-1] if _PATH.match(model) else model
         named = f"model {model}, " if model else ""
+        named = f"lists {self.unlisted} and not this model, " if self.unlisted else named
         return truncate(f"{self.engine} {self.version or '(unknown version)'}, {named}{drafting}")
 
 
@@ -119,6 +121,7 @@ async def detect_endpoint(
         found = DIALECTS_BY_NAME[name]
         metrics = pages.metrics.get(found.metrics_path) or ""
         drafting = found.speculating(pages.documents.get(found.state_path or ""), metrics)
+        names = all_models(listed)
         return DetectedEndpoint(
             dialect=name,
             model=None if model else _only_model(url, listed),
@@ -127,6 +130,7 @@ async def detect_endpoint(
             drafting=drafting,
             drafter=found.signature.drafter(pages) if found.signature and drafting else None,
             url=url,
+            unlisted=shown_models(names) if names and model not in (None, *names) else "",
         )
 
 
