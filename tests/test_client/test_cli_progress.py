@@ -58,6 +58,17 @@ def test_a_server_that_answers_nothing_is_named_once_for_each_stall(capsys: pyte
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
+def test_the_throughput_has_the_tokens_of_all_requests_in_its_time() -> None:
+    now_s = 0
+    tracker = ProgressTracker(SyntheticRun().plan.groups[0], 0, lambda: now_s * 10**9)
+    tracker.start_point(SyntheticRun().plan.groups[0].points[0], 24)
+    tracker.start_load()
+    now_s = 2
+    for prompt_id in ("a", FILLER.id):
+        tracker.add(record(prompt_id=prompt_id, output_tokens=10))
+    assert (tracker.current().output_tokens_per_s, tracker.current().requests_done) == (10, 1)
+
+
 def test_a_run_with_a_stop_rule_ends_with_what_it_has() -> None:
     plan = SyntheticRun().plan.model_copy(update={"stop": "WhenDecided"})
     with LiveProgress(plan, [point.hash for point in plan.points[:3]]) as live:

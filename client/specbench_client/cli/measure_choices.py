@@ -27,6 +27,7 @@ from specbench_client.drive.endpoint_detection import detect_endpoint, unreporte
 from specbench_client.drive.engine_connection import FieldRejected, ModelNotServed, RateLimited
 from specbench_client.drive.load_planning import load_arrival_plan
 from specbench_client.drive.load_probes import (
+    PROBES,
     SIZES,
     STREAMS_MAX,
     EndpointProbe,
@@ -137,7 +138,7 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     plan = wanted.plan
     closed = plan.load.concurrency is not None and plan.load.duration_seconds is None
     prompts = _prompts(plan)
-    echo("timing requests to each server, one at a time", err=True)
+    echo(f"timing {PROBES} requests to each server, one at a time", err=True)
     probed_s, turns = run_until_interrupted(probe_requests_s(plan, prompts, headers)), prompts.turns / len(prompts.rows)
     request_s, least_s = max(map(mean, probed_s)), sum(map(min, probed_s)) * turns
     given = plan.load.requests_per_stream or plan.load.duration_seconds
@@ -146,11 +147,13 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     load_s = repeats * size * (least_s if closed else len(plan.arms))
     unit = "requests for each stream (--requests-per-stream" if closed else "s of arrivals (--duration"
     sized = wanted.with_options(**{"requests_per_stream" if closed else "duration": size})
+    of_each = f", {timedelta(seconds=int(load_s))} at each load" if loads > 1 else ""
     echo(
-        f"a request takes about {request_s:.2g} s, and each repeat has {size} {unit} changes this);"
+        f"a request takes {min(map(min, probed_s)):.2g} to {max(map(max, probed_s)):.2g} s, and each repeat has {size}"
+        f" {unit} changes this);"
         f" {repeats} repeats of {len(plan.arms)} servers at {counted(loads, 'load')} take at least"
-        f" {timedelta(seconds=int(loads * load_s))}, {timedelta(seconds=int(load_s))} at each load, and longer where"
-        " load slows the servers down or answers are longer"
+        f" {timedelta(seconds=int(loads * load_s))}{of_each}, and longer where load slows the servers down or answers"
+        " are longer"
         f"{shorter_ways(sized.plan, {level.words: load_s for level in plan.load.levels})}",
         err=True,
     )

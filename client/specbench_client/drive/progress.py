@@ -114,11 +114,11 @@ class ProgressTracker:
         if record.phase == RecordPhase.WARMUP:
             self._warmup = (self._warmup or 0) + 1
             return
+        self._tokens += record.output_tokens or 0
         if is_filler(record.prompt_id):
             return
         self._requests += 1
         self._failed += record.error_class is not None
-        self._tokens += record.output_tokens or 0
         if record.first_token_ns is not None and record.last_token_ns is not None and record.output_tokens is not None:
             self._later_tokens += record.output_tokens - 1
             self._later_ns += record.last_token_ns - record.first_token_ns
