@@ -177,7 +177,7 @@ def test_missing_tokenizers_package_is_reported_with_the_install_command(
     tokenizer_folder(tmp_path, "chatml")
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     declared = ChatTemplate(applied_by="Client", tokenizer=str(tmp_path), kwargs={"unlike": "any other"})
-    with pytest.raises(BadInput, match=r"requires the package tokenizers: pip install 'specbench\[tokenizers\]'"):
+    with pytest.raises(BadInput, match=r"requires the package tokenizers: pip install 'WHEEL\[tokenizers\]'"):
         load_template(declared, MODEL, tmp_path)
 
 

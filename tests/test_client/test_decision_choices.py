@@ -226,8 +226,8 @@ def test_of_equally_simple_arms_none_is_called_simpler() -> None:
 def test_all_invalid_cells_give_no_recommendation_with_a_reason() -> None:
     """Only findings that invalidate are reasons: a cell has warnings and notes too."""
     findings = {
-        "ChunksCoalesced": Severity.WARNING,
         "ClientSaturated": Severity.INVALID,
+        "ChunksCoalesced": Severity.WARNING,
         "GreedyDivergence": Severity.INFO,
     }
     found = decide(*(Given(arm, gain=2.0, valid=False, findings=findings) for arm in ("none", "ngram")))

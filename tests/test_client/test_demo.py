@@ -65,5 +65,5 @@ def test_a_failed_download_names_the_folder_for_the_file(
 def test_missing_gguf_is_reported_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / demo_model.DRAFTER_NAME).touch()
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(BadInput, match=r"specbench\[llama-cpp\]"):
+    with pytest.raises(BadInput, match=r"WHEEL\[llama-cpp\]"):
         demo_model.make_demo_models(tmp_path, "f32")

@@ -22,7 +22,7 @@ FORMS = {
     "specbench.io/manifest/v2": "94e745df14c54950",
     "specbench.io/ngram/v1": "1198ee5c745270eb",
     "specbench.io/oracle/v1": "94179e0eb2f97f11",
-    "specbench.io/point-summary/v3": "39b3b16f42c346a5",
+    "specbench.io/point-summary/v4": "a082eb0f76e15289",
     "specbench.io/recommendation/v2": "1fd9e920cff230fa",
     "specbench.io/run-summary/v5": "93c22d43cb6d398b",
 }

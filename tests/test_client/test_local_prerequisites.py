@@ -152,7 +152,7 @@ def test_context_per_slot_too_small_for_an_answer_is_a_warning(
 
 @pytest.mark.parametrize(
     ("command", "uri"),
-    [("plan", "gone.jsonl"), ("plan", "/usr/share/specbench/gone"), ("validate", "/usr/share/specbench/gone")],
+    [("plan", "/usr/share/specbench/gone"), ("validate", "/usr/share/specbench/gone")],
 )
 def test_missing_prompt_file_that_a_cluster_may_have_is_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, uri: str

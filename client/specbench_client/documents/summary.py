@@ -218,7 +218,7 @@ class LoadResult(ApiModel):
 class PointSummary(LoadResult):
     """Results of one point."""
 
-    schema_version: Literal["specbench.io/point-summary/v3"] = "specbench.io/point-summary/v3"
+    schema_version: Literal["specbench.io/point-summary/v4"] = "specbench.io/point-summary/v4"
     """Version of this document."""
     hash: str
     """Hash of the point."""
