@@ -106,7 +106,10 @@ class _GroupDriver:
                 _publish_progress(progress, self.store, self.options) as publisher,
                 self._connected(inputs) as engine,
             ):
-                earlier = await asyncio.to_thread(points.store.keys, f"{LAUNCHES}/{self.group.index}-")
+                # An engine that specbench launches is a new one after an interruption, and has no prompts.
+                may_know_prompts = self.plan.engine.is_external and bool(
+                    await asyncio.to_thread(points.store.keys, f"{LAUNCHES}/{self.group.index}-")
+                )
                 observed = await self._check_engine(engine, points, inputs)
                 async with WorkerPool(inputs.pool_size) as pool:
                     measurement = PointMeasurement(engine, points, self.options, progress, inputs.loads, pool)
@@ -124,7 +127,7 @@ class _GroupDriver:
                             inputs.prompts[point.workload].prompts,
                             observed[point.workload],
                             warm_up=self.options.warm_up and point is todo[0],
-                            interrupted_before=self.plan.engine.is_external and point is todo[0] and bool(earlier),
+                            interrupted_before=may_know_prompts and point is todo[0],
                         )
                         measured.append(point.hash)
                         if self.plan.soaks:
