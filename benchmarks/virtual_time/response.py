@@ -8,7 +8,8 @@ from specbench_client.simulator import Faults
 from specbench_client.simulator.dialect import ResponseFormat
 from specbench_client.simulator.engine import StepOutput, TokenStream
 from specbench_client.simulator.requests import SimulatedResponse
-from specbench_client.transport.exchange import ErrorClass, ReceivedBytes
+from specbench_client.transport.error_class import ErrorClass
+from specbench_client.transport.exchange import ReceivedBytes
 from virtual_time.clock import VirtualClock
 from virtual_time.noise import Network
 

@@ -12,8 +12,9 @@ from specbench_client.openai_server_formats import RejectedRequest
 from specbench_client.simulator.dialect import CHAT_PATH, ResponseFormat, ServerDialect
 from specbench_client.simulator.engine import SimulatedEngine, TokenStream
 from specbench_client.simulator.requests import ReceivedRequest as Incoming
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.error_messages import http_error
-from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource
+from specbench_client.transport.exchange import HttpExchange, HttpRequest, TimestampSource
 from specbench_client.transport.exchange import ReceivedBytes as Incame
 from virtual_time.clock import BEGINNING_NS, NS_PER_S, VirtualClock
 from virtual_time.noise import Network

@@ -13,7 +13,8 @@ from specbench_api.outcome import layout
 from specbench_client.documents.manifest import Manifest, PointProvenance, StoredFile
 from specbench_client.documents.record import AcceptanceSource, AnswerFlaw, Record, RecordPhase, TokenConflict
 from specbench_client.store.records import FILE_SCHEMA, RECORD_SCHEMA
-from specbench_client.transport.exchange import ErrorClass, TimestampSource
+from specbench_client.transport.error_class import ErrorClass
+from specbench_client.transport.exchange import TimestampSource
 
 _HEAD = """# Records
 

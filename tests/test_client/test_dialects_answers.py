@@ -19,7 +19,7 @@ from specbench_client.cooperative_tasks import CHUNKS_PER_SLICE, run_to_completi
 from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineIdentity, with_extra_fields
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance, ToolCall
 from specbench_client.dialects.registry import DIALECTS, DIALECTS_BY_NAME, dialect_of
-from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.sse import SseEvent
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm
 from specbench_testing.resources import external_engine

@@ -45,8 +45,9 @@ from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.known_secrets import key_remedy
 from specbench_client.simulator import SimulatedMethod, SimulatorConfig, make_drafter
 from specbench_client.transport.control_client import ControlClient
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.error_messages import REDIRECT_REMEDY
-from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest
+from specbench_client.transport.exchange import HttpExchange, HttpRequest
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.closing_servers import ClosingTestServer, accepting

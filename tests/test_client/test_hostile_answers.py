@@ -22,7 +22,8 @@ from specbench_client.dialects.registry import DIALECTS
 from specbench_client.load.machine_limits import MIN_HELD_BYTES, held_bytes_of_worker, memory_limit
 from specbench_client.transport import sse
 from specbench_client.transport.control_client import MAX_CONTROL_BYTES, ControlClient, ControlError
-from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, ReceivedBytes
+from specbench_client.transport.error_class import ErrorClass
+from specbench_client.transport.exchange import HttpExchange, HttpRequest, ReceivedBytes
 from specbench_client.transport.http_connection import HttpConnection, ResponseParser
 from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.transport.kernel_timestamps import PollPass

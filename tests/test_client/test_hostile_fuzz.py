@@ -30,7 +30,8 @@ from specbench_client.drive.engine_connection import EngineConnection, identify_
 from specbench_client.errors import EngineFailed
 from specbench_client.store.records import records_table
 from specbench_client.transport.control_client import ControlClient
-from specbench_client.transport.exchange import ErrorClass, Transport
+from specbench_client.transport.error_class import ErrorClass
+from specbench_client.transport.exchange import Transport
 from specbench_client.transport.http_transport import KernelTransport
 from specbench_testing.conversation_turns import context, turn
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, llama, sglang, tensorrt_llm, vllm

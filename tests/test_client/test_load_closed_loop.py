@@ -13,7 +13,8 @@ from specbench_client.load import loops
 from specbench_client.load.conversation_runner import ThinkingUsers
 from specbench_client.load.conversations import is_filler
 from specbench_client.load.loops import sleep_until
-from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
+from specbench_client.transport.error_class import ErrorClass
+from specbench_client.transport.exchange import HttpRequest, UnparsedExchange
 from specbench_testing.conversation_turns import row
 from specbench_testing.fake_endpoint import Exchange, FakeEndpoint, rows
 

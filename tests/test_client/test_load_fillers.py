@@ -8,7 +8,8 @@ import pytest
 
 from specbench_client.chat import ChatMessage
 from specbench_client.load.conversations import FillerPlan, filler_conversation, is_filler
-from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
+from specbench_client.transport.error_class import ErrorClass
+from specbench_client.transport.exchange import HttpRequest, UnparsedExchange
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.conversation_turns import row
 from specbench_testing.fake_endpoint import Exchange, FakeEndpoint, rows

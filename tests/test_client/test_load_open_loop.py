@@ -17,7 +17,8 @@ from specbench_client.load.conversations import is_filler
 from specbench_client.load.loops import sleep_until
 from specbench_client.load.turns import Turn, TurnClient, TurnResult
 from specbench_client.load.worker_shares import OpenLoopShare, open_loop_load
-from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, UnparsedExchange
+from specbench_client.transport.error_class import ErrorClass
+from specbench_client.transport.exchange import HttpExchange, HttpRequest, UnparsedExchange
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.conversation_turns import failure, result_of, row
 from specbench_testing.load_loops import LoopDriver

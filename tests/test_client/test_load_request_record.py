@@ -14,8 +14,9 @@ from specbench_client.chat import ChatMessage
 from specbench_client.documents.record import Record
 from specbench_client.load.conversations import request_seed
 from specbench_client.load.turns import skipped_after
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.error_messages import ADDRESS_REMEDY
-from specbench_client.transport.exchange import ErrorClass, HttpExchange, ReceivedBytes
+from specbench_client.transport.exchange import HttpExchange, ReceivedBytes
 from specbench_testing.conversation_turns import CannedTransport, context, taken, turn
 from specbench_testing.engine_streams import DecodedAnswer, StreamStep, sse, vllm
 from specbench_testing.present import present

@@ -35,7 +35,8 @@ from specbench_client.store.records import FILE_SCHEMA
 from specbench_client.store.run_uids import new_run_uid
 from specbench_client.stored_runs import write_results
 from specbench_client.stored_runs.write_results import conclude
-from specbench_client.transport.exchange import ErrorClass, TimestampSource
+from specbench_client.transport.error_class import ErrorClass
+from specbench_client.transport.exchange import TimestampSource
 from specbench_client.trust.checks.comparison import missing_points
 from specbench_client.trust.checks.load import requests_failed
 from specbench_testing.local_results import store_results

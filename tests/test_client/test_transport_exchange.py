@@ -17,8 +17,9 @@ from specbench_client.errors import EngineFailed
 from specbench_client.known_secrets import key_remedy
 from specbench_client.transport import http_transport
 from specbench_client.transport.control_client import AccessRejected, ControlClient, ControlError
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.error_messages import REDIRECT_REMEDY
-from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource, Transport
+from specbench_client.transport.exchange import HttpExchange, HttpRequest, TimestampSource, Transport
 from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.transport.limits import OutOfSockets
 from specbench_client.transport.retry_after import pause_before_retry_s, retry_after_s

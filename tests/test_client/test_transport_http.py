@@ -22,7 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_client.errors import BadInput
-from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource
+from specbench_client.transport.error_class import ErrorClass
+from specbench_client.transport.exchange import HttpExchange, HttpRequest, TimestampSource
 from specbench_client.transport.http_connection import ResponseParser
 from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.transport.kernel_timestamps import (

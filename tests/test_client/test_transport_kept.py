@@ -18,13 +18,8 @@ from typing import cast
 import pytest
 
 from specbench_client.transport import http_connection, kept_connections
-from specbench_client.transport.exchange import (
-    ConnectionsAhead,
-    ConnectionUse,
-    ErrorClass,
-    HttpExchange,
-    HttpRequest,
-)
+from specbench_client.transport.error_class import ErrorClass
+from specbench_client.transport.exchange import ConnectionsAhead, ConnectionUse, HttpExchange, HttpRequest
 from specbench_client.transport.http_connection import HttpConnection
 from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.transport.kept_connections import KeptConnections

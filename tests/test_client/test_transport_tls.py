@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from specbench_client.transport.control_client import AccessRejected, ControlClient
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.exchange import (
     ConnectionsAhead,
     ConnectionUse,
-    ErrorClass,
     HttpExchange,
     HttpRequest,
     TimestampSource,

@@ -36,7 +36,7 @@ from specbench_client.dialects.openai_stream import (
     text_in,
 )
 from specbench_client.dialects.recognition import EngineSignature
-from specbench_client.dialects.token_counts import with_checked_count
+from specbench_client.dialects.token_conflicts import with_checked_count
 from specbench_client.documents.summary import CounterDeltas, TokenCounters
 from specbench_client.transport.sse import SseEvent
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from specbench_api.errors import SpecbenchError
 from specbench_client.documents.record import AcceptanceSource, TokenConflict
-from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.error_class import ErrorClass
 
 
 class BadAnswer(SpecbenchError):
@@ -60,7 +60,7 @@ class EngineAnswer:
     """A complete answer.
 
     `output_tokens` is the count in the engine's usage, `output_tokens_client` the sum over its chunks. If the stream
-    contradicts the count, see `dialects.token_counts`.
+    contradicts the count, see `dialects.token_conflicts`.
     `reasoning` is text outside the content: reasoning, tool calls, a refusal. Its tokens count, but it is not part of
     the history.
     """

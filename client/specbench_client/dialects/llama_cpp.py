@@ -27,7 +27,7 @@ from specbench_client.dialects.openai_stream import (
 )
 from specbench_client.dialects.recognition import EngineSignature
 from specbench_client.documents.record import AcceptanceSource
-from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.error_class import ErrorClass
 
 PROPS_PAGE = "/props"
 

@@ -24,13 +24,13 @@ from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, Engi
 from specbench_client.dialects.engine_facts import MAX_FACT_CHARS
 from specbench_client.dialects.metrics_page import MAX_COUNT
 from specbench_client.documents.record import AcceptanceSource
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.error_messages import (
     MAX_ERROR_BODY_BYTES,
     error_message_in,
     replace_lone_surrogates,
     truncate,
 )
-from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import DONE, SseEvent
 
 COUNTED_STREAM = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}

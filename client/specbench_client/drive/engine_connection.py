@@ -50,8 +50,8 @@ from specbench_client.known_secrets import fact_without_secrets, without_known_s
 from specbench_client.load.conversations import Conversation
 from specbench_client.load.turns import RequestConfig, Turn, TurnClient, TurnResult
 from specbench_client.transport.control_client import ControlClient, ControlError
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.error_messages import truncate
-from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.transport.retry_after import pause_before_retry_s
 from specbench_client.workload.chat_template.template import AppliedTemplate

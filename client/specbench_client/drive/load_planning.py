@@ -30,7 +30,7 @@ from specbench_client.load.worker_shares import (
     workers_for_rate,
     workers_for_streams,
 )
-from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.error_class import ErrorClass
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from specbench_client.load.turns import TurnClient, TurnResult
 from specbench_client.metrics.goodput import meets_slo
 from specbench_client.metrics.rows import Table
 from specbench_client.transport.control_client import ControlClient
-from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.workload.prompts import Prompts
 
 

@@ -12,7 +12,7 @@ from specbench_api.plan.plan import EngineGroup, Point
 from specbench_client.documents.record import AcceptanceSource, Record, RecordPhase
 from specbench_client.documents.summary import Trend
 from specbench_client.load.conversations import is_filler
-from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.error_class import ErrorClass
 
 PROGRESS = "progress.json"
 SCHEMA_VERSION = "specbench.io/progress/v1"

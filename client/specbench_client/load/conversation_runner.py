@@ -32,7 +32,8 @@ from specbench_client.load.conversations import Conversation, think_time_ns
 from specbench_client.load.phases import InFlightRecorder
 from specbench_client.load.request_buffer import PreparedConversation
 from specbench_client.load.turns import RequestConfig, Turn, TurnClient, TurnResult, skipped_after, split_reply
-from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
+from specbench_client.transport.error_class import ErrorClass
+from specbench_client.transport.exchange import HttpRequest, UnparsedExchange
 from specbench_client.workload.chat_template.template import AppliedTemplate
 
 REFUSED_PAUSE_NS = 100_000_000

@@ -22,6 +22,7 @@ from specbench_client.documents.record import AnswerFlaw, Record, RecordPhase
 from specbench_client.known_secrets import without_known_secrets
 from specbench_client.load.answer_rules import flaw_of, unmet_demand
 from specbench_client.load.conversations import Conversation, request_seed
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.error_messages import (
     ADDRESS_REMEDY,
     MAX_ERROR_BODY_BYTES,
@@ -29,7 +30,7 @@ from specbench_client.transport.error_messages import (
     replay_error,
     truncate,
 )
-from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport, UnparsedExchange
+from specbench_client.transport.exchange import HttpExchange, HttpRequest, Transport, UnparsedExchange
 from specbench_client.transport.retry_after import retry_after_s
 from specbench_client.transport.sse import MalformedStream, NotAnEventStream, parse_events
 from specbench_client.workload.chat_template.reasoning import SplitAnswer, split_channels

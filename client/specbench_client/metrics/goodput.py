@@ -34,7 +34,7 @@ from specbench_client.metrics.rows import Table, has_text
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.numpy_columns import Mask, Values
-from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.error_class import ErrorClass
 
 MEASURES: dict[str, RequestMetric] = {
     each.name: each for each in (latency.TTFT_MS, time_per_token.TPOT_MS, latency.E2E_MS)

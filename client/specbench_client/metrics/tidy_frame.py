@@ -24,7 +24,7 @@ from specbench_client.metrics.chunks_and_steps import POINT_ONLY_COLUMNS, conden
 from specbench_client.metrics.rows import POINT, Table, has_text, join_tables
 from specbench_client.numpy_columns import Array, TextCodes, Values, fill
 from specbench_client.store.records import RECORD_SCHEMA
-from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.error_class import ErrorClass
 
 IGNORED_COLUMNS = ("timestamp_source", "chunk_coalesced", "connection")
 """Columns of a record that no figure and no check uses."""

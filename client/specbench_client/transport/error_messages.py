@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 from specbench_api.spec.engine import flaw_of
 from specbench_client.bounded_json import parse_engine_json
 from specbench_client.known_secrets import key_remedy, without_secrets
-from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.error_class import ErrorClass
 
 MAX_MESSAGE_CHARS = 500
 MAX_ERROR_BODY_BYTES = 64 * 1024

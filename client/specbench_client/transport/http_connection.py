@@ -21,8 +21,9 @@ from http import HTTPStatus
 
 import httptools
 
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.error_messages import MAX_ERROR_BODY_BYTES, http_error, truncate
-from specbench_client.transport.exchange import ConnectionUse, ErrorClass, HttpExchange, ReceivedBytes, TimestampSource
+from specbench_client.transport.exchange import ConnectionUse, HttpExchange, ReceivedBytes, TimestampSource
 from specbench_client.transport.kernel_timestamps import PollPass, arrival_times
 from specbench_client.transport.limits import MAX_HEAD_BYTES, READ_OVERHEAD_BYTES, AnswerBudget
 from specbench_client.transport.sse import DONE

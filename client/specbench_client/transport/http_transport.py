@@ -43,11 +43,11 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.error_messages import truncate
 from specbench_client.transport.exchange import (
     ConnectionsAhead,
     ConnectionUse,
-    ErrorClass,
     HttpExchange,
     HttpRequest,
     UnparsedExchange,

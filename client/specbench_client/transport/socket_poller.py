@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 
-from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.http_connection import EMPTY_LINE, HttpConnection
 from specbench_client.transport.kernel_timestamps import TIMESTAMP_SPACE, KernelClock, PollPass
 from specbench_client.transport.limits import READ_OVERHEAD_BYTES, AnswerBudget

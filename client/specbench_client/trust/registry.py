@@ -53,7 +53,7 @@ POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
 
 CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     tokens.prompt_tokens_differ,
-    answers.output_lengths_differ,
+    answer_lengths.output_lengths_differ,
     tokens.same_text_different_token_count,
     tokens.bytes_per_token_differ,
     answers.greedy_divergence,

@@ -13,7 +13,8 @@ from specbench_client.dialects.registry import dialect_of
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import Conversation
 from specbench_client.load.turns import RequestConfig, Turn, TurnClient, TurnResult
-from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport
+from specbench_client.transport.error_class import ErrorClass
+from specbench_client.transport.exchange import HttpExchange, HttpRequest, Transport
 from specbench_client.transport.http_transport import KernelTransport
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.resources import external_engine

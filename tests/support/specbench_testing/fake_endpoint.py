@@ -8,7 +8,8 @@ from itertools import count
 
 from specbench_client.cooperative_tasks import CooperativeTask
 from specbench_client.load.turns import Turn, TurnClient, TurnResult
-from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, UnparsedExchange
+from specbench_client.transport.error_class import ErrorClass
+from specbench_client.transport.exchange import HttpExchange, HttpRequest, UnparsedExchange
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.conversation_turns import failure, result_of, row
 from specbench_testing.load_loops import LoopDriver

@@ -48,7 +48,7 @@ from specbench_client.metrics.rows import (
 )
 from specbench_client.metrics.tidy_frame import PointRecords, any_known, numbers, sums_by_text
 from specbench_client.numpy_columns import TextCodes, Values
-from specbench_client.trust.checks.answers import sign_test
+from specbench_client.trust.checks.answer_lengths import sign_test
 
 
 def losslessness(

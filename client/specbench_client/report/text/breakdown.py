@@ -15,7 +15,7 @@ from specbench_client.documents.breakdown import (
 )
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.text.text_table import AT_LEVEL, DASH, TextTable, Topic, cell_place, number, with_interval
-from specbench_client.trust.checks.answers import output_lengths_differ
+from specbench_client.trust.checks.answer_lengths import output_lengths_differ
 
 DIMENSIONS = {
     "position": "Steps by output position",

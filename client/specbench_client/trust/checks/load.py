@@ -16,8 +16,8 @@ from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import POINT, Table, distinct_texts, has_text, join_tables, text_counts
 from specbench_client.metrics.tidy_frame import REQUEST, numbers, steady_rows
 from specbench_client.numpy_columns import Mask
+from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.error_messages import truncate
-from specbench_client.transport.exchange import ErrorClass
 from specbench_client.trust.check_type import CheckResult, CheckResults, check, counted_rows, name_some
 from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
 

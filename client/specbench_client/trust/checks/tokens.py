@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from specbench_client.dialects.token_counts import END_TOKENS, MARKERS
+from specbench_client.dialects.token_conflicts import END_TOKENS, MARKERS
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.record import TokenConflict
 from specbench_client.metrics.latency import stream_end_share
