@@ -11,7 +11,7 @@ from specbench_client.analysis.breakdown import breakdown, reuse
 from specbench_client.analysis.estimates import speedups
 from specbench_client.analysis.statistics import bootstrap, level
 from specbench_client.analysis.summary.trends import FIGURES, RELATIVE_CHANGE, SHARE_CHANGE
-from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
+from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.summary import MIN_WINDOWS
 from specbench_client.metrics import acceptance, chunks_and_steps, goodput, steady_window
 from specbench_client.metrics.acceptance import (

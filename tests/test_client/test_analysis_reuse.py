@@ -11,8 +11,9 @@ import pytest
 
 from specbench_api.plan.plan import Point
 from specbench_client.documents.breakdown import Reuse, ReuseMissing
-from specbench_client.documents.figure import Figure, FigureInterval, too_few_repeats
+from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.finding import Severity
+from specbench_client.documents.minimum_samples import too_few_repeats
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.html import render_html
 from specbench_client.report.text.breakdown import REUSE_MISSING, REUSE_SAYS, reuse_lines, reuse_tables

@@ -45,8 +45,9 @@ from specbench_client.analysis.statistics.row_layout import layout_of
 from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
 from specbench_client.analysis.summary.headline import WORDS_MAX, HeadlineFacts, conclusions, headline_of
 from specbench_client.documents.arrival_pattern import ArrivalPattern
-from specbench_client.documents.figure import Figure, FigureInterval, Verdict, too_few_repeats
+from specbench_client.documents.figure import Figure, FigureInterval, Verdict
 from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.minimum_samples import too_few_repeats
 from specbench_client.documents.recommendation import LoadChoice, RecommendationAnswer, UnknownCell
 from specbench_client.documents.summary import Cell, Claims, RequestCounts, RunSummary, best_speedup_text
 from specbench_client.metrics.acceptance import EMITTED_POOLED

@@ -20,8 +20,8 @@ from rich.console import Console
 
 from specbench_api.plan.plan import Point
 from specbench_api.spec.slo import Slo
-from specbench_client.documents.figure import too_few_requests
 from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.minimum_samples import too_few_requests
 from specbench_client.documents.summary import RunSummary
 from specbench_client.report.html import render_html
 from specbench_client.report.plots import charts as plots

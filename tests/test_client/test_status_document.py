@@ -21,8 +21,9 @@ from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import TEXT_MAX, ArmResult, Percentiles
-from specbench_client.documents.figure import Figure, too_few_repeats
+from specbench_client.documents.figure import Figure
 from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.minimum_samples import too_few_repeats
 from specbench_client.documents.recommendation import Objective, Recommendation
 from specbench_client.documents.summary import Cell, EndToEnd, Goodput, RunSummary, best_speedup_text
 from specbench_client.stored_runs.status_document import status_document

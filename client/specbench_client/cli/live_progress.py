@@ -14,7 +14,7 @@ from rich.table import Column
 
 from specbench_api.plan.plan import REPEATS_TO_DECIDE, EngineGroup, Plan, Point
 from specbench_client.cli.output import ProgressConsole
-from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
+from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.drive.load_probes import PER_STREAM
 from specbench_client.drive.progress import STORING, WARMUP, Progress
 from specbench_client.trust.check_type import list_names

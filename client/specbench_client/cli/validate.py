@@ -25,7 +25,7 @@ from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.workload import Workload
 from specbench_client.cli.options import OUTPUT, SET, SPEC_PATH, UNUSED_BUCKET, prefixed, read_spec_file, read_yaml_file
 from specbench_client.cli.streams import echo, echo_json
-from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
+from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.summary import MIN_WINDOWS
 from specbench_client.drive.load_planning import load_arrival_plan
 from specbench_client.drive.prompts import WorkloadPrompts, load_workload_prompts, slots_too_small

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from enum import StrEnum
 from typing import Annotated
@@ -87,27 +86,8 @@ class FigureInterval(ApiModel):
     """Degrees of freedom of the t distribution that determines its width; None for other methods."""
 
 
-# What may be shown is decided here and when a figure is made; tables, pages, plots, spreadsheets and documents only
-# render the figure.
-
-MIN_REPEATS_TO_COMPARE = 3
-"""With fewer repeats no interval includes run-to-run variation, so neither faster nor slower is claimed."""
-
-
-def too_few_repeats(repeats: int) -> str:
-    """Return why a comparison has no interval: `1 repeat: too few to tell`; empty if it may have one."""
-    return "" if repeats >= MIN_REPEATS_TO_COMPARE else f"{counted(repeats, 'repeat')}: too few to tell"
-
-
-def too_few_requests(percent: int, requests: int) -> str:
-    """Return why a percentile is missing: `p99 needs at least 100 requests`; empty if it is not.
-
-    At least one of the requests must be expected beyond it (p99: 100, p95: 20, p90: 10): of fewer, a percentile is
-    their extreme value under another name. A median is never extreme.
-    """
-    tail = min(percent, 100 - percent)
-    needed = 1 if tail == 50 else math.ceil(100 / tail)
-    return "" if requests >= needed else f"p{percent} needs at least {counted(needed, 'request')}"
+# What may be shown is decided in `minimum_samples` and when a figure is made; tables, pages, plots, spreadsheets and
+# documents only render the figure.
 
 
 def counted(count: int, unit: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from specbench_api.api_model import ApiModel
 from specbench_api.spec.load import Level
-from specbench_client.documents.figure import too_few_requests
+from specbench_client.documents.minimum_samples import too_few_requests
 from specbench_client.documents.summary import CounterDeltas
 from specbench_client.errors import BadInput
 

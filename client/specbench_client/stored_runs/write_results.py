@@ -30,8 +30,8 @@ from specbench_client.analysis.estimates.point_rows import cells_to_repeat, why_
 from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
 from specbench_client.analysis.summary.stop_rule import decided_after, ended_repeats, may_be_decided
 from specbench_client.analysis.summary.trends import with_divided_rounds
-from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.manifest import Manifest, PointProvenance
+from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.summary import RunSummary
 from specbench_client.drive.options import SystemClock

@@ -19,7 +19,7 @@ from specbench_api.spec.patterns import DNS_LABEL
 DEFAULT_PERCENT = 5.0
 """Allowed regression, in percent, if a gate lists no tolerances."""
 MIN_REPEATS = 3
-"""Fewer repeats do not show run-to-run variation: see outcome.summary.MIN_REPEATS_TO_COMPARE."""
+"""Fewer repeats do not show run-to-run variation."""
 
 ArmName = Annotated[str, Field(min_length=1, max_length=32)]
 

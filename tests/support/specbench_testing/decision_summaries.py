@@ -11,8 +11,9 @@ from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.load import Level
 from specbench_client.documents.arrival_pattern import ArrivalPattern
-from specbench_client.documents.figure import Figure, FigureInterval, too_few_repeats
+from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.minimum_samples import too_few_repeats
 from specbench_client.documents.summary import Cell, EndToEnd, RequestCounts, RunSummary
 from specbench_testing.resources import run_of
 

@@ -34,7 +34,8 @@ from specbench_client.analysis.statistics.effects import Effect, combined_distan
 from specbench_client.analysis.statistics.intervals import with_prompts
 from specbench_client.analysis.statistics.level import LEVEL, Z, t_quantile
 from specbench_client.analysis.statistics.row_layout import RowLayout
-from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE, Figure, too_few_requests
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE, too_few_requests
 from specbench_client.metrics import steady_window, time_per_token
 from specbench_client.metrics.metric_types import RatioMetric, RequestMetric
 from specbench_client.metrics.pairing import Pairs

@@ -26,8 +26,9 @@ from specbench_client.analysis.decision.slo_attainment import attainment, missed
 from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure
 from specbench_client.analysis.statistics.significance import verdicts
 from specbench_client.documents.arrival_pattern import ArrivalPattern
-from specbench_client.documents.figure import Figure, StatusFigure, Verdict, too_few_repeats
+from specbench_client.documents.figure import Figure, StatusFigure, Verdict
 from specbench_client.documents.finding import Severity
+from specbench_client.documents.minimum_samples import too_few_repeats
 from specbench_client.documents.recommendation import (
     Attainment,
     Candidate,

@@ -21,15 +21,8 @@ from specbench_client.analysis.statistics.intervals import (
 from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of, prompts_needed
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
-from specbench_client.documents.figure import (
-    COUNTERS_SOURCE,
-    MIN_REPEATS_TO_COMPARE,
-    Figure,
-    FigureInterval,
-    StatusFigure,
-    counted,
-    too_few_requests,
-)
+from specbench_client.documents.figure import COUNTERS_SOURCE, Figure, FigureInterval, StatusFigure, counted
+from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE, too_few_requests
 from specbench_client.documents.summary import CounterDeltas, Goodput, RequestCounts
 from specbench_client.metrics import steady_window
 from specbench_client.metrics.acceptance import (

@@ -22,8 +22,8 @@ import numpy as np
 from specbench_api.plan.plan import REPEATS_OF_ROUND, Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import REPEATS_MAX, ArmOrder, Level
-from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
+from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.summary import PointSummary
 from specbench_client.metrics.late_sends import without_waits_by_design
 from specbench_client.metrics.metric_types import TimingFault

@@ -14,7 +14,8 @@ from specbench_client.analysis.statistics.intervals import with_prompts
 from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.analysis.statistics.percentiles import percentile_intervals, percentiles_of
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout, layout_of
-from specbench_client.documents.figure import Figure, FigureInterval, too_few_repeats
+from specbench_client.documents.figure import Figure, FigureInterval
+from specbench_client.documents.minimum_samples import too_few_repeats
 from specbench_client.documents.summary import EndToEnd
 from specbench_client.metrics import latency, time_per_token
 from specbench_client.metrics.latency import E2E_MS

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench_client.analysis.statistics.level import TAIL, Z, t_quantile
-from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE, counted
+from specbench_client.documents.figure import counted
+from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.numpy_columns import Mask, Values
 
 # All figures of a cell use the same draws, which follow from the seed and the layout. So they are drawn once and

@@ -39,7 +39,8 @@ from specbench_client.analysis.statistics.intervals import (
 )
 from specbench_client.analysis.statistics.level import LEVEL, t_quantile
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
-from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE, Figure, FigureInterval, too_few_repeats
+from specbench_client.documents.figure import Figure, FigureInterval
+from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE, too_few_repeats
 from specbench_client.numpy_columns import Values
 
 MOVER = "MOVER on the log scale from the two intervals"

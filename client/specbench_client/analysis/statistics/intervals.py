@@ -47,7 +47,8 @@ from specbench_client.analysis.statistics.bootstrap import (
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.level import LEVEL, TAIL, t_quantile
-from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE, FigureInterval
+from specbench_client.documents.figure import FigureInterval
+from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.numpy_columns import Values
 
 COCHRAN_FROM = 4

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from specbench_client.analysis.statistics.effects import Effect
 from specbench_client.analysis.statistics.level import LEVEL
-from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE, Verdict
+from specbench_client.documents.figure import Verdict
+from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 
 
 def verdicts(

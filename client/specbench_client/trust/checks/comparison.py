@@ -9,8 +9,8 @@ import numpy as np
 
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import ArmOrder
-from specbench_client.documents.figure import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.finding import Severity
+from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.summary import PointSummary
 from specbench_client.load.phases import NS_PER_MS
 from specbench_client.metrics.catalog import CACHED_SHARE
