@@ -50,12 +50,14 @@ class NamespaceWait:
 class BegunPlan:
     """The plan that a run began with. `sha256`: its digest by the version that made it.
 
-    `as_written`: whether this version would write the same document. `unknown_field`: the first field that this version
-    does not know, and must not ignore; None if it knows all. `text`: the document; None if it is not stored yet.
+    `client_image`: the image of its clients; None if it is not stored yet. `as_written`: whether this version would
+    write the same document. `unknown_field`: the first field that this version does not know, and must not ignore; None
+    if it knows all. `text`: the document; None if it is not stored yet.
     """
 
     plan: Plan
     sha256: str
+    client_image: str | None = None
     as_written: bool = True
     unknown_field: str | None = None
     text: str | None = None
@@ -81,7 +83,14 @@ def select_plan(run: SpecBenchRun, config_map: Mapping[str, str]) -> BegunPlan:
         as_written = plan.to_json() == text
         unknown_field = None if as_written else plan.unknown_field(text.encode())
         plan = plan.model_copy(update={"placement": run.spec.placement})  # engines get that of the spec anyway
-        return BegunPlan(plan, config_map.get(PLAN_SHA256) or plan_digest(plan), as_written, unknown_field, text)
+        return BegunPlan(
+            plan,
+            config_map.get(PLAN_SHA256) or plan_digest(plan),
+            config_map.get(CLIENT_IMAGE),
+            as_written,
+            unknown_field,
+            text,
+        )
     plan = expand(run)
     return BegunPlan(plan, plan_digest(plan))
 
@@ -93,8 +102,8 @@ def check_plan(run: SpecBenchRun, begun: BegunPlan, data: Mapping[str, str], set
     """
     plan, files = begun.plan, {key: text for key, text in data.items() if key not in (PLAN, CLIENT_IMAGE, PLAN_SHA256)}
     problems = flaws_of_stored(plan, run)
-    image = data.get(CLIENT_IMAGE, settings.client_image)
-    if repository_of(image) != repository_of(settings.client_image):
+    image = begun.client_image
+    if image is not None and repository_of(image) != repository_of(settings.client_image):
         problems.append(Problem(CLIENT_IMAGE, f"{image} is not of the operator's repository"))
     if len(plan.points) > POINTS_MAX or len(plan.groups) > GROUPS_MAX:
         problems.append(Problem(PLAN, "has more points or engine groups than a run may have"))
@@ -279,13 +288,13 @@ def build_run_view(
     begun = select_plan(run, observed.plan_data)
     if begun.text is not None:
         check_plan(run, begun, observed.plan_data, settings)
+    settings = replace(settings, client_image=begun.client_image or settings.client_image)
     # Somebody may have deleted the ConfigMap of a plan to which a round was added.
     while stored and len(begun.plan.points) < previous.points.total and (grown := grown_plan(run, begun, stored)):
         begun = grown
     if stored is not None and begun.plan.stop is None:
         stored = replace(stored, ended={})
     run = with_forced_values(run, settings)
-    settings = replace(settings, client_image=observed.plan_data.get(CLIENT_IMAGE, settings.client_image))
     failure = observed.stored if isinstance(observed.stored, StoreFailure) else None
     known = {row.index: row for row in previous.groups}
     context = LaunchContext(run.spec, settings, now, _degraded_since(previous))
