@@ -174,7 +174,16 @@ class Launch:
         timeline = await hand.work(load, asker, rows, None, keep)
         after = self._counters()
         ended = WorkerDone(timeline.logs[0], LOOP_LAG_MS, LOOP_LAG_MS, CPU_SHARE)
-        watch = summarize_client_health([ended], timeline, tally, is_open=load.is_open, warm_up=warmed)
+        watch = summarize_client_health(
+            [ended],
+            timeline,
+            tally,
+            is_open=load.is_open,
+            has_slots=load.has_slots,
+            warm_up=warmed,
+            load_per_core=None,
+            interrupted_before=False,
+        )
         counted = counter_difference(before, after) if before is not None and after is not None else None
         meddling = self.meddling
         table = records_table(point, meddling.records(point, records))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -141,16 +142,21 @@ def test_worst_workers_lag_and_cpu_share_are_reported() -> None:
     ]
     ended = [WorkerDone(logs[0], 3.0, 40.0, 0.25), WorkerDone(logs[1], 2.0, 900.0, 0.5)]
     timeline = LoadTimeline(logs, 0, SteadyBounds(0, 10 * SECOND))
-    closed = summarize_client_health(ended, timeline, RecordTally(), is_open=False, warm_up=None)
+    summarize = partial(
+        summarize_client_health, has_slots=False, warm_up=None, load_per_core=None, interrupted_before=False
+    )
+    closed = summarize(ended, timeline, RecordTally(), is_open=False)
     assert closed == ClientHealth(
         workers=2, loop_lag_p99_ms=3.0, loop_lag_max_ms=900.0, cpu_share=0.5, reached_concurrency=1.5, steady_share=1.0,
         duration_s=10.0,
     )  # fmt: skip
     idle = [WorkerDone(log, None, None, None) for log in logs]
-    unknown = summarize_client_health(idle, timeline, RecordTally(), is_open=False, warm_up=None)
+    unknown = summarize(idle, timeline, RecordTally(), is_open=False)
     assert (unknown.loop_lag_p99_ms, unknown.loop_lag_max_ms) == (None, None)
-    watched = summarize_client_health(
-        ended, timeline, RecordTally(), is_open=True, warm_up=WarmupResult(12, steady=True)
-    )
+    late = tally(record(connect_ns=5_000_000, intended_ns=0))
+    watched = summarize(ended, timeline, late, is_open=True, warm_up=WarmupResult(12, steady=True), load_per_core=2.5)
     assert (watched.warmup_requests, watched.warmup_steady) == (12, True)
     assert (watched.reached_rate, watched.in_flight_growth) == (0, 0.5)
+    assert (watched.load_per_core, watched.send_lateness_p99_ms) == (2.5, 5.0)
+    waited = summarize(ended, timeline, late, is_open=True, has_slots=True)
+    assert waited.send_lateness_p99_ms is None, "a request that waits for a slot is not late"

@@ -79,19 +79,19 @@ class PointMeasurement:
                 started_ns, started_wall, clock.wall_text(), observations.load.timeline.begins_ns - started_ns
             )
             record_file = await asyncio.to_thread(writer.finish)
+            load_per_core = None
+            with suppress(OSError):  # not every system provides it
+                load_per_core = os.getloadavg()[0] / (os.cpu_count() or 1)
             client = summarize_client_health(
                 observations.load.ended,
                 observations.load.timeline,
                 observations.tally,
                 is_open=load.is_open,
+                has_slots=load.has_slots,
                 warm_up=warmed,
+                load_per_core=load_per_core,
                 interrupted_before=interrupted_before,
             )
-            # A request that waits for a slot is not late.
-            figures: dict[str, float | None] = {"send_lateness_p99_ms": None} if load.has_slots else {}
-            with suppress(OSError):  # not every system provides it
-                figures["load_per_core"] = os.getloadavg()[0] / (os.cpu_count() or 1)
-            client = client.model_copy(update=figures)
             summary = await asyncio.to_thread(
                 attempt.commit, [*schedule, record_file], client, observations, span, observed
             )

@@ -167,16 +167,19 @@ def summarize_client_health(
     tally: RecordTally,
     *,
     is_open: bool,
+    has_slots: bool,
     warm_up: WarmupResult | None,
-    interrupted_before: bool = False,
+    load_per_core: float | None,
+    interrupted_before: bool,
 ) -> ClientHealth:
     """Combine the figures of all workers. Lag and CPU are the worst worker's: one late worker spoils its share."""
     return ClientHealth(
         workers=len(ended),
         cpu_share=_worst(one.cpu_share for one in ended),
+        load_per_core=load_per_core,
         loop_lag_p99_ms=_worst(one.lag_p99_ms for one in ended),
         loop_lag_max_ms=_worst(one.lag_max_ms for one in ended),
-        send_lateness_p99_ms=tally.lateness_p99_ms,
+        send_lateness_p99_ms=None if has_slots else tally.lateness_p99_ms,  # who waits for a slot is not late
         coalesced_chunk_share=tally.coalesced_share,
         coalesced_end_share=tally.coalesced_end_share,
         answers_in_one_read=tally.answers_in_one_read,
