@@ -199,7 +199,6 @@ class HttpConnection:
         "sock",
         "stamps",
         "started_ns",
-        "url",
         "use",
     )  # fmt: skip
 
@@ -210,11 +209,8 @@ class HttpConnection:
         done: asyncio.Future[None],
         started_ns: int,
         use: ConnectionUse = ConnectionUse.NEW,
-        *,
-        url: str = "",
     ) -> None:
         self.sock = sock
-        self.url = url
         self.use = use
         self.recvmsg = sock.recvmsg
         self.done = done
@@ -348,9 +344,13 @@ class HttpConnection:
 
 
 class UnparsedResponse:
-    """The finished exchange of a connection, see `UnparsedExchange`. The constructor is on the measured path."""
+    """The finished exchange of a request to `url` on a connection, see `UnparsedExchange`.
 
-    def __init__(self, connection: HttpConnection, budget: AnswerBudget) -> None:
+    The constructor is on the measured path.
+    """
+
+    def __init__(self, url: str, connection: HttpConnection, budget: AnswerBudget) -> None:
+        self._url = url
         self._connection = connection
         self._budget = budget
         last, _ = arrival_times(connection.stamps[-1:], connection.poll_passes[-1:], connection.sent_ns or 0)
@@ -373,7 +373,7 @@ class UnparsedResponse:
         arrivals = tuple(ReceivedBytes(times[number], data) for number, data in http.contents)
         refused = None
         if http.status != HTTPStatus.OK:
-            refused = http_error(http.status, _beginning(arrivals), http.headers.get("location"), connection.url)
+            refused = http_error(http.status, _beginning(arrivals), http.headers.get("location"), self._url)
         error = refused or connection.failure or (_parse_failure(http) if connection.done_index is None else None)
         return HttpExchange(
             sent_ns=connection.sent_ns,

@@ -165,12 +165,12 @@ class KernelTransport:
             connect_ns, use = time.monotonic_ns(), ConnectionUse.NEW
             kept = self._followed.pop(id(request), None) or self._send_on_kept(server, request, connect_ns)
             if kept is not None:
-                answer = await self._answered(server, kept)
+                answer = await self._answered(request, server, kept)
                 connect_ns, use = time.monotonic_ns(), ConnectionUse.REOPENED
             if answer is None:
                 connection = self._new_exchange(server, await self._connect(server), request, connect_ns, use)
                 self._poller_here.add(connection)
-                answer = await self._answered(server, connection)
+                answer = await self._answered(request, server, connection)
         except OSError as error:
             if error.errno in LOCAL_SOCKET_ERRORS:
                 raise out_of_sockets_error(error) from error
@@ -192,7 +192,7 @@ class KernelTransport:
     ) -> HttpConnection:
         wire = sock.encrypt(request.message) if isinstance(sock, TlsSocket) else request.message
         done = asyncio.get_running_loop().create_future()
-        connection = HttpConnection(sock, wire, done, connect_ns, use, url=request.url)
+        connection = HttpConnection(sock, wire, done, connect_ns, use)
         if use is not ConnectionUse.KEPT:
             server.kept.opened(connection)
         if request.follow is not None:
@@ -221,7 +221,9 @@ class KernelTransport:
                 self._followed[id(request)] = sent
                 self._poller_here.follow(sent)
 
-    async def _answered(self, server: _Server, connection: HttpConnection) -> UnparsedResponse | None:
+    async def _answered(
+        self, request: HttpRequest, server: _Server, connection: HttpConnection
+    ) -> UnparsedResponse | None:
         """Return the answer when it has ended; None if the request must be sent again on a new connection."""
         try:
             await connection.done
@@ -233,7 +235,7 @@ class KernelTransport:
             server.kept.learn(keeps=False)
         if connection.is_reusable and self._poller_here.release(connection):
             server.kept.put(connection.sock, answered=True)
-        return None if connection.is_lost else UnparsedResponse(connection, self._budget)
+        return None if connection.is_lost else UnparsedResponse(request.url, connection, self._budget)
 
     async def _server(self, url: str) -> _Server:
         """Return the server of a URL. Raises OSError.
