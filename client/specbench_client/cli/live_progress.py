@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from statistics import fmean
@@ -13,6 +14,7 @@ from rich.progress import Progress as Bars
 from rich.table import Column
 
 from specbench_api.plan.plan import REPEATS_TO_DECIDE, EngineGroup, Plan, Point
+from specbench_api.spec.load import Level
 from specbench_client.cli.output import ProgressConsole
 from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.drive.load_probes import PER_STREAM
@@ -66,6 +68,7 @@ class LiveProgress:
         self._set_plan(plan)
         # How long each point took, by its hash; None for those that were measured before.
         self._took_s: dict[str, float | None] = dict.fromkeys(measured)
+        self._cell_took_s = defaultdict[tuple[str, Level], list[float]](list)
         self._ended_s = 0.0
         self._stalled = False
         self._whole = self._bars.add_task(
@@ -140,7 +143,8 @@ class LiveProgress:
                 (progress.warmup_done or 0) / max(progress.requests_sent, 1) if self._plan.engine.is_external else 0.0
             )
             began_s, self._ended_s = self._ended_s, self._bars.tasks[0].elapsed or 0.0
-            self._took_s[point.hash] = (self._ended_s - began_s) * (1.0 - warmup)
+            took_s = self._took_s[point.hash] = (self._ended_s - began_s) * (1.0 - warmup)
+            self._cell_took_s[point.workload, point.level].append(took_s)
             sent = f"{done} requests ({progress.requests_sent} with warm-up and fillers)"
             self._print(", ".join([place, sent, *so_far, self._times(progress.group)]))
             if point.repeat == 0:
@@ -185,10 +189,8 @@ class LiveProgress:
 
     def _duration_s(self, points: Sequence[Point]) -> float | None:
         """Return how long these points take if as long as others at their load; None before one of each load ended."""
-        known = [(self._points[point], took_s) for point, took_s in self._took_s.items() if took_s is not None]
-        cells = [(point.workload, point.level) for point in points]
-        took = {cell: [took_s for each, took_s in known if (each.workload, each.level) == cell] for cell in {*cells}}
-        return sum(fmean(took[cell]) for cell in cells) if all(took.values()) else None
+        known = [self._cell_took_s[point.workload, point.level] for point in points]
+        return sum(map(fmean, known)) if all(known) else None
 
     def _place(self, progress: Progress) -> str:
         """Return `ngram at concurrency 8, repeat 1/3`, with the workload if there are several."""
