@@ -31,6 +31,7 @@ from specbench_client.dialects.dialect import CompletionRequest
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompts import Prompts, load_prompts
+from specbench_client.workload.row_outcomes import check_rows
 from specbench_client.workload.row_parsing import BAD_CALLS, FUNCTIONS, RowWithoutText, parse_prompt
 from specbench_client.workload.row_shapes import own_columns, unsent_text
 from specbench_client.workload.source_detection import guess_dataset, guess_source, shape_hint
@@ -703,6 +704,31 @@ def test_text_beside_the_prompt_is_named(row: Mapping[str, Any], columns: list[s
     note = unsent_text([PromptRow("line 1", {"prompt": prompt}, dict(row))])
     names = ("context", "input", "options", "document", "suffix", "image", "images", "audio", "function")
     assert [name for name in (*names, "previous_response_id") if re.search(rf"\b{name}\b", note)] == columns
+
+
+@pytest.mark.parametrize(
+    ("source", "row", "named"),
+    [
+        ("jsonl", {"token_ids": [1, 2], "system": "Be brief."}, "system"),
+        ("spec-bench", {"question_id": 1, "turns": ["Why?"], "system_prompt": "Be brief."}, "system_prompt"),
+        ("agent-traces", {"id": "s", "messages": [ASKED, ANSWERED], "system": "Be brief."}, "system"),
+        ("jsonl", {"prompt": "Why?", "system": "Be brief."}, ""),
+        ("jsonl", {"messages": [{"role": "developer", "content": "Be brief."}, ASKED], "system": "Be brief."}, ""),
+        ("jsonl", {"turns": ["Why?", "So?"], "instructions": "Be brief."}, ""),
+        ("openai-logs", {"messages": [ASKED], "model": "m", "system": "Be brief."}, ""),
+        ("jsonl", {"messages": [{"role": "developer", "content": "Be brief."}, ASKED]}, ""),
+        ("openai-logs", {"input": "Why?", "model": "m", "conversation": "conv_1"}, "conversation"),
+        ("openai-logs", {"body": {"input": [ASKED], "conversation": {"id": "conv_1"}}}, "conversation"),
+        ("jsonl", {"conversation": [ASKED, ANSWERED]}, ""),
+    ],
+)
+def test_a_system_prompt_or_a_stored_conversation_is_named_where_it_is_not_sent(
+    source: str, row: dict[str, Any], named: str
+) -> None:
+    found = check_rows([PromptRow("line-1", row)], Dataset(source=Source(source), uri="p.jsonl"), with_tools=False)
+    assert len(found.prompts) == 1
+    note = re.match(r"the content of (.*) is not sent", unsent_text(found.rows))
+    assert (note[1] if note else "") == named
 
 
 def test_later_questions_of_a_conversation_are_named_only_where_they_are_not_sent() -> None:

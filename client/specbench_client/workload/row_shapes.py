@@ -74,6 +74,7 @@ _PARTS = (*_ADDED, "options", "choices", "passage", "document", "suffix")
 """Columns that may belong to a prompt, besides the one with its text."""
 _MEDIA = (
     "previous_response_id",
+    "conversation",
     "function",
     "involved_classes",
     "image",
@@ -86,7 +87,7 @@ _MEDIA = (
     "video",
     "videos",
 )
-"""Columns with what is no text."""
+"""Columns with what is no text; `conversation` may have messages."""
 SYSTEMS = ("system", "system_prompt", "instructions", "systemInstruction", "system_instruction")
 IDS = ("id", "question_id", "custom_id", "request_id", "instance_id", "uuid", "span_id")
 """Columns that name a row, the first that has a value; without any, the row's number in the file is its id."""
@@ -293,9 +294,13 @@ def unsent_text(rows: Sequence[PromptRow]) -> str:
         )
     found = set[str]()
     for row in rows:
-        prompt = row.columns.get("prompt")
+        prompt, turns = row.columns.get("prompt"), row.columns.get("turns") or [()]
+        first = row.columns.get("messages", turns[0])
+        opened = isinstance(first, list) and any(role_of(one) in ("system", "developer") for one in first)
+        names = _MEDIA if opened else (*_MEDIA, *SYSTEMS)
         for published in records(row.published or {}):
-            found |= {name for name in _MEDIA if published.get(name)}
+            there = {name: published[name] for name in names if published.get(name)}
+            found |= {name for name, value in there.items() if not messages_of({name: value})}
             if isinstance(prompt, str):
                 found |= {name for name in _PARTS if any(one not in prompt for one in _texts_of(published.get(name)))}
     return (
