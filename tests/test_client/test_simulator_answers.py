@@ -27,7 +27,6 @@ from specbench_client.simulator.faults import AnswerCircumstances
 from specbench_client.simulator.generated_text import (
     AnswerForm,
     GeneratedText,
-    TextRequest,
     expected_number,
     generate_text,
     prescribe,
@@ -282,7 +281,7 @@ def answers(*faults: str, at: AnswerCircumstances = UNDER_LOAD, schema: Any = No
     parsed = parse_faults(faults)
     found = []
     for question in QUESTIONS:
-        text = generate_text(TextRequest("simulated", question, at.max_tokens), seed=0, mean_tokens=60)
+        text = generate_text("simulated", question, at.max_tokens, seed=0, mean_tokens=60)
         found.append(parsed.rewrite(prescribe(text, AnswerForm(schema), (question,), at.max_tokens), at))
     return found
 

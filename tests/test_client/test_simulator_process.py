@@ -41,7 +41,7 @@ from specbench_client.simulator import (
 )
 from specbench_client.simulator.batch import ContinuousBatch, ScheduledRequest
 from specbench_client.simulator.config import StepLoad
-from specbench_client.simulator.generated_text import VOCABULARY, TextRequest, generate_text, render, split_tokens
+from specbench_client.simulator.generated_text import VOCABULARY, generate_text, render, split_tokens
 from specbench_client.simulator.speculation import DraftVerifyProcess, SimulatedMethod, StepOutcome, count_accepted
 from specbench_testing.ports import free_port
 
@@ -162,24 +162,19 @@ def test_throttling_slows_later_steps() -> None:
     assert durations[-1] == 10_000
 
 
-TEXT_REQUEST = TextRequest(model="simulated", prompt="What is a step?", max_tokens=400)
+answer_to_question = partial(generate_text, "simulated", "What is a step?", seed=0, mean_tokens=20)
 
 
 @given(st.text(), st.integers(0, 5))
 def test_text_depends_only_on_prompt_and_seed(prompt: str, seed: int) -> None:
-    request = TextRequest(model="simulated", prompt=prompt, max_tokens=400)
-    answer = generate_text(request, seed=seed, mean_tokens=20)
-    assert answer == generate_text(request, seed=seed, mean_tokens=20)
+    answer, again = (generate_text("simulated", prompt, 400, seed=seed, mean_tokens=20) for _ in range(2))
+    assert answer == again
     assert render(answer.words, first=True).split() == list(answer.words)
 
 
 def test_prompt_seed_model_and_sample_change_the_text() -> None:
     variants = [
-        generate_text(
-            TextRequest(model=model, prompt=prompt, max_tokens=400, ignore_eos=True, sample=sample),
-            seed=seed,
-            mean_tokens=20,
-        )
+        generate_text(model, prompt, 400, ignore_eos=True, sample=sample, seed=seed, mean_tokens=20)
         for model, prompt, sample, seed in (
             ("a", "p", None, 0),
             ("b", "p", None, 0),
@@ -192,19 +187,19 @@ def test_prompt_seed_model_and_sample_change_the_text() -> None:
 
 
 def test_answer_ends_naturally_or_at_its_limit() -> None:
-    natural = generate_text(TEXT_REQUEST, seed=0, mean_tokens=20)
+    natural = answer_to_question(400)
     assert natural.finish_reason == "stop"
     count = len(natural.words)
-    cut = generate_text(TextRequest("simulated", TEXT_REQUEST.prompt, count - 1), seed=0, mean_tokens=20)
+    cut = answer_to_question(count - 1)
     assert (cut.words, cut.finish_reason) == (natural.words[:-1], "length")
-    longer = generate_text(TextRequest("simulated", TEXT_REQUEST.prompt, 400, ignore_eos=True), seed=0, mean_tokens=20)
+    longer = answer_to_question(400, ignore_eos=True)
     assert (longer.words[:count], len(longer.words), longer.finish_reason) == (natural.words, 400, "length")
-    at_least = generate_text(TextRequest("simulated", TEXT_REQUEST.prompt, 400, min_tokens=300), seed=0, mean_tokens=20)
+    at_least = answer_to_question(400, min_tokens=300)
     assert len(at_least.words) == 300
 
 
 def test_natural_lengths_have_the_configured_mean() -> None:
-    lengths = [len(generate_text(TextRequest("m", str(i), 10_000), seed=0, mean_tokens=60).words) for i in range(500)]
+    lengths = [len(generate_text("m", str(i), 10_000, seed=0, mean_tokens=60).words) for i in range(500)]
     assert abs(sum(lengths) / 500 - 60) < 4 * 30 / math.sqrt(500)
 
 

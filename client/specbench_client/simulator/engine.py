@@ -22,7 +22,6 @@ from specbench_client.simulator.config import PromptCategories, SimulatorConfig
 from specbench_client.simulator.faults import AnswerCircumstances
 from specbench_client.simulator.generated_text import (
     GeneratedText,
-    TextRequest,
     generate_text,
     message_words,
     prescribe,
@@ -186,15 +185,16 @@ class SimulatedEngine:
         self._arrived += 1
         greedy = self.config.faults.temperature(ask.temperature) == 0
         sample = None if greedy else f"{ask.seed if ask.seed is not None else f'#{self._arrived}'}"
-        text_request = TextRequest(
-            model=ask.model,
-            prompt=ask.prompt.identity,
-            max_tokens=max_tokens,
+        answer = generate_text(
+            ask.model,
+            ask.prompt.identity,
+            max_tokens,
             min_tokens=ask.min_tokens,
             ignore_eos=ask.ignore_eos,
             sample=sample,
+            seed=self.config.seed,
+            mean_tokens=self.config.output_mean_tokens,
         )
-        answer = generate_text(text_request, seed=self.config.seed, mean_tokens=self.config.output_mean_tokens)
         answer = prescribe(answer, ask.form, ask.prompt.texts, max_tokens)
         circumstances = AnswerCircumstances(
             max_tokens,

@@ -43,18 +43,6 @@ TOKEN_IDS: dict[str, int] = {word: index for index, word in enumerate(VOCABULARY
 
 
 @dataclass(frozen=True, slots=True)
-class TextRequest:
-    """Everything that determines the text. ``sample`` is None for greedy decoding."""
-
-    model: str
-    prompt: str
-    max_tokens: int
-    min_tokens: int = 0
-    ignore_eos: bool = False
-    sample: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class GeneratedText:
     """The words of an answer, its finish reason, and the identity that seeds all its randomness.
 
@@ -67,13 +55,25 @@ class GeneratedText:
     faults: tuple[str, ...] = ()
 
 
-def generate_text(request: TextRequest, *, seed: int, mean_tokens: float) -> GeneratedText:
-    """Return the complete answer; the engine then only determines its timing."""
-    identity = sha256("\0".join((request.model, str(seed), request.prompt, request.sample or "")).encode()).hexdigest()
-    natural = max(request.min_tokens, _natural_length(identity, mean_tokens))
-    ends = natural <= request.max_tokens and not request.ignore_eos
-    count = natural if ends else request.max_tokens
-    words = Random(f"words:{identity}").choices(VOCABULARY, k=count)  # noqa: S311 -- a simulation
+def generate_text(
+    model: str,
+    prompt: str,
+    max_tokens: int,
+    *,
+    min_tokens: int = 0,
+    ignore_eos: bool = False,
+    sample: str | None = None,
+    seed: int,
+    mean_tokens: float,
+) -> GeneratedText:
+    """Return the complete answer; the engine then only determines its timing. ``sample`` is None for greedy decoding.
+
+    The text depends on nothing else.
+    """
+    identity = sha256("\0".join((model, str(seed), prompt, sample or "")).encode()).hexdigest()
+    natural = max(min_tokens, _natural_length(identity, mean_tokens))
+    ends = natural <= max_tokens and not ignore_eos
+    words = Random(f"words:{identity}").choices(VOCABULARY, k=natural if ends else max_tokens)  # noqa: S311 -- a simulation
     return GeneratedText(identity, tuple(words), "stop" if ends else "length")
 
 
