@@ -167,67 +167,45 @@ def _records(point: Point, reading: PeerReading) -> Iterator[Record]:
         prompt = digest(request.prompt)[:16]
         if not request.turn:
             passes[prompt] += 1
-        yield _record(
-            point,
-            request,
-            _Context(index, prompt, f"{prompt}#{max(passes[prompt] - 1, 0)}", begin_ns, bounds, timed=timed),
-            chunks_are_steps=reading.chunks_are_steps,
+        start_ns = (request.start_ns or 0) - begin_ns if timed else 0
+        ended_ns = (request.start_ns or 0) + (request.last_ns or 0)
+        failed = request.error is not None
+        acceptance = _acceptance(point.arm, request, chunks_are_steps=reading.chunks_are_steps)
+        yield Record(
+            request_id=f"{point.hash[:12]}-{ATTEMPT}-{index}",
+            prompt_id=prompt,
+            category=None,
+            conversation_id=f"{prompt}#{max(passes[prompt] - 1, 0)}",
+            turn=request.turn,
+            repeat=point.repeat,
+            phase=str(bounds.phase(request.start_ns or 0, ended_ns) if timed else RecordPhase.STEADY),
+            stream_index=index,
+            intended_ns=start_ns - (request.waited_ns if timed else 0),
+            connect_ns=None,
+            sent_ns=start_ns if timed else None,
+            first_byte_ns=None,
+            first_token_ns=None if failed or request.first_ns is None else start_ns + request.first_ns,
+            last_token_ns=None if failed or request.last_ns is None else start_ns + request.last_ns,
+            chunk_ns=None if failed or request.chunk_ns is None else [start_ns + each for each in request.chunk_ns],
+            chunk_tokens=None,
+            chunk_coalesced=None,
+            timestamp_source="user",
+            input_tokens=request.input_tokens,
+            output_tokens=request.output_tokens,
+            output_tokens_client=None,
+            steps=acceptance.steps,
+            draft_steps=acceptance.draft_steps,
+            drafted_tokens=acceptance.drafted_tokens,
+            accepted_tokens=acceptance.accepted_tokens,
+            acceptance_source=acceptance.source,
+            step_accepted=None,
+            cached_tokens=None,
+            finish_reason=None,
+            error_class=UNREADABLE if failed else None,
+            error=request.error,
+            output_sha256=digest(request.text) if request.text else None,
+            output_text=request.text,
         )
-
-
-@dataclass(frozen=True)
-class _Context:
-    """What a record needs besides its request. `timed`: whether send times are known."""
-
-    index: int
-    prompt: str
-    conversation: str
-    begin_ns: int
-    bounds: SteadyBounds
-    timed: bool
-
-
-def _record(point: Point, request: PeerRequest, context: _Context, *, chunks_are_steps: bool) -> Record:
-    start_ns = (request.start_ns or 0) - context.begin_ns if context.timed else 0
-    ended_ns = (request.start_ns or 0) + (request.last_ns or 0)
-    failed = request.error is not None
-    acceptance = _acceptance(point.arm, request, chunks_are_steps=chunks_are_steps)
-    chunk_ns = None if request.chunk_ns is None or failed else [start_ns + each for each in request.chunk_ns]
-    return Record(
-        request_id=f"{point.hash[:12]}-{ATTEMPT}-{context.index}",
-        prompt_id=context.prompt,
-        category=None,
-        conversation_id=context.conversation,
-        turn=request.turn,
-        repeat=point.repeat,
-        phase=str(context.bounds.phase(request.start_ns or 0, ended_ns) if context.timed else RecordPhase.STEADY),
-        stream_index=context.index,
-        intended_ns=start_ns - (request.waited_ns if context.timed else 0),
-        connect_ns=None,
-        sent_ns=start_ns if context.timed else None,
-        first_byte_ns=None,
-        first_token_ns=None if failed or request.first_ns is None else start_ns + request.first_ns,
-        last_token_ns=None if failed or request.last_ns is None else start_ns + request.last_ns,
-        chunk_ns=chunk_ns,
-        chunk_tokens=None,
-        chunk_coalesced=None,
-        timestamp_source="user",
-        input_tokens=request.input_tokens,
-        output_tokens=request.output_tokens,
-        output_tokens_client=None,
-        steps=acceptance.steps,
-        draft_steps=acceptance.draft_steps,
-        drafted_tokens=acceptance.drafted_tokens,
-        accepted_tokens=acceptance.accepted_tokens,
-        acceptance_source=acceptance.source,
-        step_accepted=None,
-        cached_tokens=None,
-        finish_reason=None,
-        error_class=UNREADABLE if failed else None,
-        error=request.error,
-        output_sha256=digest(request.text) if request.text else None,
-        output_text=request.text,
-    )
 
 
 def _acceptance(arm: str, request: PeerRequest, *, chunks_are_steps: bool) -> RequestAcceptance:
