@@ -18,7 +18,7 @@ from specbench_client.errors import BadInput
 from specbench_client.load.arrivals import (
     ScheduledTimes,
     ScheduleLength,
-    ScheduleSeed,
+    generator_of,
     load_trace,
     mean_rate,
     schedule_arrivals,
@@ -274,7 +274,7 @@ def test_trace_is_read_from_the_spec_folder_or_s3(tmp_path: Path, monkeypatch: p
 
 
 def test_draws_for_different_purposes_are_independent() -> None:
-    one, other = (ScheduleSeed(1, 0, purpose).generator().random(N) for purpose in ("arrivals", "lengths"))
+    one, other = (generator_of(1, 0, purpose).random(N) for purpose in ("arrivals", "lengths"))
     assert abs(np.corrcoef(one, other)[0, 1]) < SIGMAS / math.sqrt(N)
 
 

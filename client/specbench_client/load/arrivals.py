@@ -58,18 +58,10 @@ class ScheduleLength:
     duration_s: float | None = None
 
 
-@dataclass(frozen=True)
-class ScheduleSeed:
-    """The inputs of a random draw. `purpose` separates draws of one seed for different uses."""
-
-    seed: int
-    repeat: int
-    purpose: str = PURPOSE
-
-    def generator(self) -> np.random.Generator:
-        """Return a generator that is independent of all other seeds, repeats and purposes."""
-        digest = hashlib.sha256(f"{self.seed}/{self.repeat}/{self.purpose}".encode()).digest()
-        return np.random.Generator(np.random.Philox(np.random.SeedSequence(int.from_bytes(digest))))
+def generator_of(seed: int, repeat: int, purpose: str) -> np.random.Generator:
+    """Return a generator that is independent of all other seeds, repeats and purposes (uses of one seed)."""
+    digest = hashlib.sha256(f"{seed}/{repeat}/{purpose}".encode()).digest()
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(int.from_bytes(digest))))
 
 
 def schedule_arrivals(
@@ -93,7 +85,7 @@ def schedule_arrivals(
     elif arrival.process is ArrivalProcess.CONSTANT:
         blocks = _constant_gaps(rate)
     else:
-        blocks = _random_gaps(arrival, rate, ScheduleSeed(arrival.seed, repeat, purpose).generator())
+        blocks = _random_gaps(arrival, rate, generator_of(arrival.seed, repeat, purpose))
     offsets_s = _take_length(blocks, extent)
     if offsets_s.size > MAX_ARRIVALS:
         raise BadInput(
