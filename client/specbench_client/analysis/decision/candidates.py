@@ -15,14 +15,13 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.decision.costs import (
     COST_PER_MILLION,
-    COST_SAVED,
-    REQUESTS_PER_HOUR,
     EngineCost,
     cost_figures,
     requests_per_hour,
 )
 from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_client.analysis.decision.slo_attainment import attainment, missed, why_by_value
+from specbench_client.analysis.estimates.speedups import COST_SAVED, REQUESTS_PER_HOUR
 from specbench_client.analysis.statistics.effects import figure_effect, figure_ratio, map_figure
 from specbench_client.analysis.statistics.significance import verdicts
 from specbench_client.documents.arrival_pattern import ArrivalPattern

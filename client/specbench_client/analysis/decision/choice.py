@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from specbench_api.plan.plan import Arm, Plan
+from specbench_api.plan.plan import Arm
 from specbench_api.spec.drafter import BASELINE_NAME, TEXT_ONLY
 from specbench_client.analysis.decision.candidates import CandidateCell
 from specbench_client.analysis.decision.request import WORTH
@@ -68,7 +68,8 @@ def _winner(winners: Sequence[CandidateCell], complexity: Complexity, baseline: 
     tied = [each.arm for each in equals if each is not chosen]
     reason = f"{_words(chosen.candidate.gain)} the baseline's"
     if tied:
-        simpler = ", and simpler to run" if is_simpler(chosen.arm, tied, complexity) else ""
+        is_simpler = all(complexity[chosen.arm] < complexity[arm] for arm in tied)
+        simpler = ", and simpler to run" if is_simpler else ""
         reason += f"; indistinguishable from {', '.join(tied)}{simpler}"
     if baseline is not None and _missed(baseline):
         shown = baseline.candidate.attainment is Attainment.MISSED
@@ -171,17 +172,8 @@ def _unshown(chosen: CandidateCell) -> str:
 # that are part of the target; then separate models. Ties are settled by the shorter draft, then by the plan's order.
 
 
-def complexity_of(plan: Plan) -> Complexity:
-    """Return how complex each of the plan's arms is to run."""
-    return {arm.name: _complexity(arm) for arm in plan.arms}
-
-
-def is_simpler(arm: str, others: Iterable[str], complexity: Complexity) -> bool:
-    """Return whether an arm is simpler to run than each of the others."""
-    return all(complexity[arm] < complexity[other] for other in others)
-
-
-def _complexity(arm: Arm) -> tuple[int, int]:
+def complexity_of(arm: Arm) -> tuple[int, int]:
+    """Return how complex an arm is to run."""
     drafter = arm.drafter
     if drafter is None:
         return 0, 0

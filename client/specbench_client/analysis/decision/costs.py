@@ -32,12 +32,8 @@ class EngineCost:
     words: str
 
 
-def engine_costs(plan: Plan, summary: RunSummary, prices: Prices) -> dict[str, EngineCost]:
-    """Return the cost of each arm by name. Raises InvalidSpec: a price or a number of GPUs is missing."""
-    return {arm.name: _engine_cost(arm.name, plan, summary, prices) for arm in plan.arms}
-
-
-def _engine_cost(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> EngineCost:
+def engine_cost(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> EngineCost:
+    """Return the cost of an arm. Raises InvalidSpec: a price or a number of GPUs is missing."""
     if prices.machine_hour is not None:
         words = f"{prices.machine_hour:g} {prices.currency} per hour for all that one engine runs on"
         return EngineCost(prices.machine_hour, prices.currency, words)
@@ -70,10 +66,8 @@ def _gpus(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> tuple[st
     return (product.value if product and isinstance(product.value, str) else ""), count or None
 
 
-REQUESTS_PER_HOUR = "requests_per_hour"
 COST_PER_REQUEST = "cost_per_request"
 COST_PER_MILLION = "cost_per_million_output_tokens"
-COST_SAVED = "cost_saved"
 LENGTH = "output_tokens_mean"
 _HOUR_S, _MILLION = 3600.0, 1e6
 

@@ -19,7 +19,7 @@ from specbench_client.analysis.decision.candidates import (
     unpaired_gain,
 )
 from specbench_client.analysis.decision.choice import Complexity, choose, complexity_of
-from specbench_client.analysis.decision.costs import engine_costs
+from specbench_client.analysis.decision.costs import engine_cost
 from specbench_client.analysis.decision.request import (
     RecommendationRequest,
     faulty_arms,
@@ -178,12 +178,14 @@ class _Inputs:
 def recommend(plan: Plan, summary: RunSummary, request: RecommendationRequest) -> Recommendation:
     """Recommend from the summary alone. Raises InvalidSpec: no prices for the objective cost, or an unmeasured load."""
     _reject(summary, request)
-    costs = engine_costs(plan, summary, request.prices) if request.prices else {}
+    prices = request.prices
+    costs = {arm.name: engine_cost(arm.name, plan, summary, prices) for arm in plan.arms} if prices else {}
     faulty = faulty_arms(summary)
     barred = ruled_out(plan, summary, request, faulty)
     entries = candidate_cells(plan, summary, request, costs, faulty)
     undrafted = why_none_drafts(plan, summary)
-    question = _Inputs(request, complexity_of(plan), entries, barred, faulty, undrafted)
+    complexity = {arm.name: complexity_of(arm) for arm in plan.arms}
+    question = _Inputs(request, complexity, entries, barred, faulty, undrafted)
     workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if request.takes(cell)))
     choices = [_of_workload(name, question) for name in workloads]
     return Recommendation(
