@@ -63,7 +63,7 @@ from specbench_client.dataset.speed_bench_texts import SpeedBenchRow, UpstreamTa
 from specbench_client.dataset.tokenizers import load_reference_tokenizer, load_target_tokenizer
 from specbench_client.errors import BadInput
 from specbench_client.measure_flags import with_flag_names
-from specbench_client.report.text.text_table import DASH, TextTable, number
+from specbench_client.report.text.text_table import DASH, TextTable, number, without_empty_columns
 from specbench_client.visible_text import visible
 from specbench_client.workload.row_outcomes import check_rows, first_problems
 from specbench_client.workload.row_shapes import unsent_text
@@ -117,8 +117,6 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-_OPTIONAL = ("target tokens p50/p99", "similarity", "output copied p50")
-"""Columns that need --tokenizer, --embeddings or outputs in the file; hidden if empty."""
 INSPECT_COLUMNS = (
     "category", "prompts", "turns", "characters p50/p99", "o200k tokens p50/p99", "target tokens p50/p99", "similarity",
     "output copied p50",
@@ -205,11 +203,8 @@ def _table(report: InspectionReport) -> TextTable:
         for count, what in ((report.rows, "row"), (report.prompts, "prompt"), (report.turns, "turn"))
     )
     rows = [_cells(category) for category in [*report.categories, report.overall]]
-    shown = [
-        at for at, head in enumerate(INSPECT_COLUMNS) if head not in _OPTIONAL or any(row[at] != DASH for row in rows)
-    ]
-    columns, cells = [INSPECT_COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows]
-    return TextTable(f"{report.file}: {counts}", columns, cells, words=INSPECT_COLUMNS[:1])
+    table = TextTable(f"{report.file}: {counts}", INSPECT_COLUMNS, rows, words=INSPECT_COLUMNS[:1])
+    return without_empty_columns(table)  # some need --tokenizer, --embeddings, or outputs in the file
 
 
 def _cells(category: CategoryReport) -> list[str]:
