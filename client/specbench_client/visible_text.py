@@ -26,16 +26,12 @@ _SPREADSHEET_FORMULA = re.compile(r"[=+\-@\t\r\n]")
 
 def visible(text: str) -> str:
     r"""Return the text with invisible characters as escapes such as `\x1b`; tabs and line feeds stay."""
-    return _INVISIBLE.sub(_escape, text)
+    return _INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def without_blanks(text: str) -> str:
     """Return the text without characters that show nothing, and without the white space around it."""
     return _BLANK.sub("", text).strip()
-
-
-def _escape(found: re.Match[str]) -> str:
-    return ascii(found[0])[1:-1]
 
 
 def json_escaped(document: str) -> str:

@@ -224,7 +224,7 @@ class Telemetry:
         if not self._leads():
             return
         found = list(campaigns)
-        counts = Counter(_phase(campaign) for campaign in found)
+        counts = Counter((campaign.get("status") or {}).get("phase", "Pending") for campaign in found)
         for phase in CampaignPhase:
             self._campaigns.labels(str(phase)).set(counts[str(phase)])
         spent = [
@@ -246,10 +246,6 @@ class Telemetry:
 
 def _labels(resource: Raw) -> tuple[str, str]:
     return resource["metadata"]["namespace"], resource["metadata"]["name"]
-
-
-def _phase(resource: Raw) -> str:
-    return str((resource.get("status") or {}).get("phase", "Pending"))
 
 
 def _points(run: Raw, count: str) -> int:

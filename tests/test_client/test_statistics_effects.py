@@ -27,7 +27,6 @@ from specbench_client.analysis.statistics.bootstrap import (
     draw_resamples,
     expanded_percentiles,
     expansion_factor,
-    layout_draws,
     number_strata,
     order_note,
     runs_freedom,
@@ -372,8 +371,6 @@ def test_draws_are_those_of_the_generator_stratum_by_stratum_then_repeats() -> N
     assert found_prompts.tolist() == np.concatenate(strata, axis=1).tolist()
     assert found_repeats.tolist() == repeats
     assert draw_counts(np.random.default_rng(7), 5, DRAWS).tolist() == strata[0]
-    ((repeats_of_layout, _),) = layout_draws(ResamplingLayout(STRATA, 4, 20), 7, DRAWS)
-    assert repeats_of_layout.tolist() == repeats
 
 
 @pytest.mark.parametrize(("values", "sizes"), [(20 * 30, [30, 20]), (20 * 50, [50]), (19, [1] * 50)])

@@ -46,7 +46,7 @@ from specbench_client.dialects.recognition import engine_url, server_address
 from specbench_client.errors import BadInput
 from specbench_client.known_secrets import api_key_header, keep_headers_secret
 from specbench_client.load.machine_limits import usable_cores
-from specbench_client.load.worker_shares import RATE_PER_WORKER, STREAMS_PER_WORKER, WORKERS_PER_CORE, max_workers
+from specbench_client.load.worker_shares import RATE_PER_WORKER, STREAMS_PER_WORKER, WORKERS_PER_CORE
 from specbench_client.measure_flags import FLAGS, MEASURED_WORKLOAD, with_flag_names
 from specbench_client.transport.exchange import reject_reserved_headers
 from specbench_client.workload.source_detection import guess_dataset
@@ -236,7 +236,7 @@ def planned_measurement(options: Mapping[str, Any]) -> tuple[Plan, RunOptions]:
 
 def _check_workers(workers: int | None, cores: int) -> None:
     """Raise BadInput for more workers than the cores can run without delays."""
-    limit = max_workers(cores)
+    limit = WORKERS_PER_CORE * cores
     if workers is not None and workers > limit:
         raise BadInput(
             f"--workers {workers} is too many for the {cores} usable cores of this machine: workers would wait for each"

@@ -421,14 +421,10 @@ class ConfigRows:
             size = re.fullmatch(r"throughput_(\d+)k", self.config)
             if size is None:
                 raise Unresolved(f"its config {self.config} does not name a length")
-            missing = [row for row in self.rows if _of_hle(row) and row.turns[0].startswith(PLACEHOLDER)]
+            missing = [row for row in self.rows if "cais/hle" in row.source and row.turns[0].startswith(PLACEHOLDER)]
             target, hle = int(size[1]) * 1000, self.origins.records(HLE)
             self.hle_prompts.update(few_shot_prompts(missing, target, hle, self.origins.ruler()))
         return self.hle_prompts
-
-
-def _of_hle(row: SpeedBenchRow) -> bool:
-    return "cais/hle" in row.source
 
 
 def resolve_row(row: SpeedBenchRow, config_rows: ConfigRows) -> list[str]:

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.exit_codes import Exit
-from specbench_api.outcome.layout import PLAN_DIGEST_VARIABLE, run_root
+from specbench_api.outcome.layout import GATE, PLAN_DIGEST_VARIABLE, run_root
 from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
 from specbench_api.outcome.termination_message import Termination
 from specbench_api.plan.canonical import digest
@@ -180,7 +180,7 @@ def gate(results: str, request: str) -> Termination:
     \b
       specbench-client gate --results s3://bench/runs/team/llama/8a01…
     """  # noqa: D301 -- \b is click's, and must be the real character
-    from specbench_client.stored_runs.gate import gate_runs, write_gate_report  # noqa: PLC0415 -- as above
+    from specbench_client.stored_runs.gate import gate_runs  # noqa: PLC0415 -- as above
     from specbench_client.stored_runs.run import Run  # noqa: PLC0415
 
     gate_request = _parse_document(GateRequest.from_json, request, "--request: not a gate")
@@ -188,7 +188,7 @@ def gate(results: str, request: str) -> Termination:
         RetryingStore(each, RetryPolicy()) for each in (open_baseline(gate_request.baseline), open_store(results))
     )
     gate_report = gate_runs(gate_request, Run(before), Run(store))
-    write_gate_report(gate_report, store)
+    store.replace(GATE, gate_report.to_json().encode())
     return Termination(code=Exit.OK, reason=str(gate_report.reason), message=gate_report.message)
 
 

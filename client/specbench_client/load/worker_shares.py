@@ -32,11 +32,6 @@ WORKERS_PER_CORE = 2
 each other's reads; more of them would measure their own queue for the core."""
 
 
-def max_workers(cores: int) -> int:
-    """Return the maximum number of workers on this many cores."""
-    return WORKERS_PER_CORE * cores
-
-
 def workers_for_streams(streams: int, cores: int) -> int:
     """Return the number of workers of a closed loop."""
     return max(1, min(cores, math.ceil(streams / STREAMS_PER_WORKER)))

@@ -35,7 +35,7 @@ from specbench_client.local.engine_process import (
 from specbench_client.local.host_facts import observe_machine
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import report_speedups_so_far, with_retries
-from specbench_client.workload.locations import reject_missing_prompts
+from specbench_client.workload.locations import missing_prompt_files, reject_missing
 from specbench_client.workload.prompts import load_workload
 
 CONNECT_WITHIN_S = 5.0
@@ -116,7 +116,7 @@ def validate_inputs(run: Run, base_dir: Path) -> None:
         _reject_changed_prompts(run, base_dir)
         return
     plan = run.plan
-    reject_missing_prompts(plan, base_dir)
+    reject_missing(missing_prompt_files(plan, base_dir))
     prompts = load_workload_prompts(plan, [workload.name for workload in plan.workloads], base_dir)
     load_arrival_plan(plan, base_dir, prompts)
     launches = planned_launches(plan).values()

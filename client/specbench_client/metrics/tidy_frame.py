@@ -103,7 +103,7 @@ def _tidy(part: pa.Table, point: str) -> Table:
     rows["tokens"] = np.where(np.isnan(rows["output_tokens"]), rows["output_tokens_client"], rows["output_tokens"])
     late_ns = rows.pop("connect_ns") - rows["intended_ns"]
     rows["late_ms"] = (np.maximum(late_ns, 0.0) / NS_PER_MS).astype(np.float32)
-    texts[POINT] = _repeated(point, records.num_rows)
+    texts[POINT] = TextCodes(np.zeros(records.num_rows, dtype=np.int32), np.array([point], dtype=np.object_))
     prompts, errors, flaws = texts["prompt_id"], texts["error_class"].codes >= 0, texts["flaw"].codes >= 0
     judged = records[JUDGED].fill_null(False).to_numpy()
     rows["flawed"] = np.where(judged, flaws.astype(np.float32), np.float32(np.nan))
@@ -181,10 +181,6 @@ def known_sum(values: Values) -> float | None:
 
 def _kind(name: str) -> type[np.floating]:
     return np.float64 if name in TIMES else np.float32
-
-
-def _repeated(text: str, rows: int) -> TextCodes:
-    return TextCodes(np.zeros(rows, dtype=np.int32), np.array([text], dtype=np.object_))
 
 
 # Texts that are only tested for equality are stored as hashes: the texts would take hundreds of bytes each.

@@ -136,7 +136,8 @@ class PointStore:
         if file is None:
             raise self._damaged(manifest.hash, manifest_key(manifest.hash), "it lists no summary")
         try:
-            return PointSummary.from_json(self._verified(manifest.hash, file))
+            with self._opened(manifest.hash, file) as content:
+                return PointSummary.from_json(content.read())
         except ValidationError as error:
             raise self._invalid_document(manifest.hash, file.key, error) from error
 
@@ -167,10 +168,6 @@ class PointStore:
             key = summary_key(point, attempt)
             self.store.put(key, data)
         return _stored_file(key, data)
-
-    def _verified(self, point: str, listed: StoredFile) -> bytes:
-        with self._opened(point, listed) as file:
-            return file.read()
 
     @contextmanager
     def _opened(self, point: str, listed: StoredFile) -> Iterator[BinaryIO]:

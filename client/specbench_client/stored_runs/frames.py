@@ -101,7 +101,8 @@ def requests_frame(run: Run) -> pd.DataFrame:
         for table in run.records.columns(point.hash)
     ]
     leading = (*POINT_COLUMNS, "repeat")
-    names = [*leading, *(name for name in _scalars() if name not in leading), *_added_columns()]
+    names = [*leading, *(name for name in _scalars() if name not in leading)]
+    names += [*(measure.name for measure in MEASURES), *TIDY_COLUMNS]
     return pd.concat(parts, ignore_index=True)[names] if parts else pd.DataFrame(columns=names)
 
 
@@ -117,10 +118,6 @@ def _request_rows(table: pa.Table, point: PointSummary) -> pd.DataFrame:
 
 def _scalars() -> Iterator[str]:
     return (field.name for field in fields(Record) if not pa.types.is_list(RECORD_SCHEMA.field(field.name).type))
-
-
-def _added_columns() -> list[str]:
-    return [*(measure.name for measure in MEASURES), *TIDY_COLUMNS]
 
 
 def records_parquet(run: Run) -> bytes:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from specbench_api.outcome.layout import GATE
 from specbench_api.spec.conditions import GateWait
 from specbench_api.spec.gate import GateRequest
 from specbench_client.analysis.compare.gate import judge_gate
 from specbench_client.documents.comparison import GateReport
 from specbench_client.drive.options import SystemClock
 from specbench_client.errors import BadInput
-from specbench_client.store.store import Store
 from specbench_client.stored_runs.run import RUN_MISSING, RUN_UNFINISHED, Run
 
 _BASELINE_REASONS = {RUN_MISSING: str(GateWait.BASELINE_MISSING), RUN_UNFINISHED: str(GateWait.BASELINE_NOT_FINISHED)}
@@ -23,8 +21,3 @@ def gate_runs(request: GateRequest, before: Run, after: Run) -> GateReport:
     except BadInput as error:
         raise BadInput(str(error), _BASELINE_REASONS.get(error.reason, error.reason)) from error
     return judge_gate(request, before, after.require_summary(), SystemClock().wall_text())
-
-
-def write_gate_report(report: GateReport, store: Store) -> None:
-    """Write gate.json next to the run's summary, and replace an earlier one. Raises NotDurable."""
-    store.replace(GATE, report.to_json().encode())

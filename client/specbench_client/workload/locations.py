@@ -52,18 +52,13 @@ def missing_prompt_files(plan: Plan, base_dir: Path, *, below_image: bool = True
     ]
 
 
-def reject_missing_prompts(plan: Plan, base_dir: Path) -> None:
-    """Raise BadInput(DatasetMissing) if a file of prompts is not on this machine."""
-    _raise_missing(missing_prompt_files(plan, base_dir))
-
-
 def reject_prompts_missing_everywhere(plans: Iterable[Plan], base_dir: Path) -> None:
     """Raise BadInput(DatasetMissing) for files that are missing here and would not be in the client's image either."""
     lines = [line for plan in plans for line in missing_prompt_files(plan, base_dir, below_image=False)]
-    _raise_missing([f"{line} {ON_A_CLUSTER}" for line in lines])
+    reject_missing([f"{line} {ON_A_CLUSTER}" for line in lines])
 
 
-def _raise_missing(lines: Iterable[str]) -> None:
+def reject_missing(lines: Iterable[str]) -> None:
     """Raise BadInput(DatasetMissing) with these lines without repetitions, if there are any."""
     if message := "\n".join(dict.fromkeys(lines)):
         raise BadInput(message, DATASET_MISSING)

@@ -304,12 +304,8 @@ def length_classes(sample: SampleRows) -> tuple[list[BreakdownClass], str]:
     return _occupied_classes(lows, tokens), BY_QUARTILE
 
 
-def rows_in_class(rows: Table, each: BreakdownClass) -> Mask:
-    """Return a mask, shape (rows,), of the rows whose number of output tokens is in the class."""
-    return _inside(numbers(rows, "tokens"), each)
-
-
 def _inside(tokens: Values, each: BreakdownClass) -> Mask:
+    """Return a mask, shape (rows,), of the rows whose number of output tokens is in the class."""
     inside: Mask = (tokens >= (each.low or 0)) & (tokens <= (np.inf if each.high is None else each.high))
     return inside
 
@@ -386,7 +382,7 @@ def breakdown_of_cell(rows: Table, seed: int | None, drafts: int) -> Breakdown:
 
 
 def _of_length(sample: SampleRows, located: PlacedSteps, each: BreakdownClass, drafts: int) -> LengthClass:
-    mask = rows_in_class(sample.rows, each)
+    mask = _inside(numbers(sample.rows, "tokens"), each)
     steps: list[BreakdownSlice] = breakdown_by_place(sample, located.among(mask), "position", _POSITIONS, drafts)
     return LengthClass(whole=request_breakdown(sample, mask, each, drafts), by_position=steps)
 

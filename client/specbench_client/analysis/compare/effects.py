@@ -26,8 +26,8 @@ from specbench_client.analysis.statistics.bootstrap import (
     ChosenInterval,
     ResamplingLayout,
     draw_counts,
+    draw_resamples,
     expanded_percentiles,
-    layout_draws,
 )
 from specbench_client.analysis.statistics.confidence_sequence import confidence_sequence
 from specbench_client.analysis.statistics.effects import Effect, combined_distances, figure_effect, log_of_product
@@ -53,7 +53,7 @@ def draw_sides(
     RESAMPLES by default.
     """
     generators = [np.random.default_rng((seed, side)) for side in (1, 2)]
-    for _, prompts in layout_draws(layout, seed, resamples or bootstrap.RESAMPLES):
+    for _, prompts in draw_resamples(layout.stratum_of, layout.repeats, seed, resamples or bootstrap.RESAMPLES):
         size = len(prompts)
         before, after = (draw_counts(rng, many, size) for rng, many in zip(generators, repeats, strict=True))
         yield before.astype(np.float64), after.astype(np.float64), prompts.astype(np.float64)

@@ -201,11 +201,6 @@ def number_strata(strata: Codes) -> Codes:
     return np.asarray(numbered, dtype=np.intp)
 
 
-def layout_draws(layout: ResamplingLayout, seed: int, resamples: int) -> Iterator[ResampleDraw]:
-    """Yield blocks of draws: how often each repeat, and each prompt, was drawn in each resample."""
-    return draw_resamples(layout.stratum_of, layout.repeats, seed, resamples)
-
-
 def two_level_sums(matrices: Sequence[Values], layout: ResamplingLayout, seed: int) -> Values:
     """Return the sum over each matrix in each resample, shape (resamples, matrices), from common draws.
 

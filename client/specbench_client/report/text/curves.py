@@ -8,7 +8,6 @@ import shlex
 from specbench_api.api_model import in_words
 from specbench_client.analysis.statistics.effects import map_figure
 from specbench_client.documents.curves import (
-    BestDraftLength,
     Crossover,
     CurvePoint,
     Curves,
@@ -100,22 +99,21 @@ def draft_lengths_report(found: DraftLengths) -> Report:
 
 def draft_lengths_table(table: DraftLengthTable) -> TextTable:
     """Return the best draft length at each load."""
-    rows = [_best_length(each) for each in table.loads]
+    rows = [
+        [
+            each.load,
+            ", ".join(map(str, each.measured)),
+            str(each.draft_tokens),
+            "baseline" if each.speedup is None else with_interval(each.speedup),
+            str(each.next_draft_tokens),
+            with_interval(each.ratio),
+            in_words(each.conclusion),
+        ]
+        for each in table.loads
+    ]
     title = f"Best draft length: {', '.join(table.arms)} on {table.workload}"
     styles = [_STYLES.get(each.conclusion, "") for each in table.loads]
     return TextTable(title, LENGTH_TITLES, rows, words=("Conclusion",), styles=styles)
-
-
-def _best_length(each: BestDraftLength) -> list[str]:
-    return [
-        each.load,
-        ", ".join(map(str, each.measured)),
-        str(each.draft_tokens),
-        "baseline" if each.speedup is None else with_interval(each.speedup),
-        str(each.next_draft_tokens),
-        with_interval(each.ratio),
-        in_words(each.conclusion),
-    ]
 
 
 def schedule_lines(table: DraftLengthTable) -> list[str]:

@@ -212,7 +212,8 @@ def _arguments(launches: Sequence[LaunchRecord], dialects: Iterable[Dialect]) ->
     keys = dict.fromkeys(
         key for _, arguments in reported for key in arguments if not _OWN.search(key) and key not in compared
     )
-    differing = {key: values for key in keys if len(values := _by_value(_of_key(reported, key))) > 1}
+    values_by_key = {key: _by_value((arm, arguments.get(key)) for arm, arguments in reported) for key in keys}
+    differing = {key: values for key, values in values_by_key.items() if len(values) > 1}
     if not differing:
         return []
     named = name_some([f"{key} ({_format_values(values)})" for key, values in differing.items()], NAMED, "; ")
@@ -220,17 +221,13 @@ def _arguments(launches: Sequence[LaunchRecord], dialects: Iterable[Dialect]) ->
     return [CheckResult(Severity.INFO, message, value=len(differing), threshold=1)]
 
 
-def _of_key(reported: Iterable[tuple[str, Mapping[str, JsonValue]]], key: str) -> list[tuple[str, JsonValue]]:
-    return [(arm, arguments.get(key)) for arm, arguments in reported]
-
-
 def _compared(dialect: Dialect) -> set[str | int]:
     """Keys of the arguments that are compared as facts of their own."""
-    return {reading.keys[0] for reading in dialect.readings if reading.keys and _is_compared(reading.fact)}
-
-
-def _is_compared(name: FactName) -> bool:
-    return FACTS[name].comparability is not FactComparability.FREE
+    return {
+        reading.keys[0]
+        for reading in dialect.readings
+        if reading.keys and FACTS[reading.fact].comparability is not FactComparability.FREE
+    }
 
 
 def _by_value(reported: Iterable[tuple[str, JsonValue]]) -> dict[str, list[str]]:

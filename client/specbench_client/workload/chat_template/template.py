@@ -115,7 +115,7 @@ class AppliedTemplate:
         """Render the conversation up to the beginning of the model's answer. Raises BadInput."""
         loaded, variables = _load_once(self), json.loads(self.variables)
         plain = [self._plain(message) for message in messages]
-        tools = _tools_variable(messages)
+        tools = {"tools": json.loads(messages[0].tools)} if messages and messages[0].tools else {}
         if tools and variables.get("tools"):
             raise BadInput(
                 "both the prompt and chatTemplate.kwargs define tools: remove tools from chatTemplate.kwargs"
@@ -173,10 +173,6 @@ def _load_once(template: AppliedTemplate) -> _LoadedTemplate:
         )
     except TemplateError as error:
         raise BadInput(f"the chat template of {template.where} is not valid Jinja: {error}") from error
-
-
-def _tools_variable(messages: Sequence[ChatMessage]) -> dict[str, Any]:
-    return {"tools": json.loads(messages[0].tools)} if messages and messages[0].tools else {}
 
 
 ANSWER_PLACEHOLDER = ChatMessage("assistant", ".")

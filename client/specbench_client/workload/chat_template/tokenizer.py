@@ -131,7 +131,10 @@ def read_settings(read: Read) -> TokenizerSettings:
     unnamed = tuple(_token(value) for value in extra if _is_token(value)) if not isinstance(extra, dict) else ()
     if decoder is None:
         special = {token["content"] for token in (*named.values(), *unnamed)}
-        added = {number: _legacy(text, text in special) for text, number in read("added_tokens.json").items()}
+        added = {
+            number: {"content": text, **_FLAGS, "normalized": text not in special, "special": text in special}
+            for text, number in read("added_tokens.json").items()
+        }
     else:
         added = {int(number): _token(value, special=False) for number, value in decoder.items()}
     possible = () if config.get("tokenizer_class") in _GENERIC else SPECIAL_TOKENS
@@ -174,7 +177,3 @@ def _token(value: Any, *, special: bool = True) -> Token:
     flags = {name: bool(token.get(name, default)) for name, default in _FLAGS.items()}
     normalized = bool(token.get("normalized", not is_special))
     return {"content": token["content"], **flags, "normalized": normalized, "special": is_special}
-
-
-def _legacy(text: str, special: bool) -> Token:  # noqa: FBT001 -- private helper
-    return {"content": text, **_FLAGS, "normalized": not special, "special": special}
