@@ -10,7 +10,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from generators.engines_page import RELATED_METHODS
-from specbench_api.launch.arguments import contradictions, flag_of
+from specbench_api.launch.arguments import EngineFlags, contradictions, flag_of
 from specbench_api.launch.launcher import DerivedMethod, LaunchSpec, Verification
 from specbench_api.launch.registry import LAUNCHERS, SINGLE_NODE_ENGINES
 from specbench_api.launch.supported_methods import DEFAULT_RELEASES, SUPPORT_MATRIX, support_of
@@ -343,6 +343,7 @@ def test_rejects_a_flag_repeated_in_another_spelling(kind: str, args: list[str])
         ("llama-cpp", ["--lora", "a", "--lora", "b", "--logit-bias=1-2", "-l", "3+4"], []),
         ("llama-cpp", ["--lora=a"], ["--lora=b"]),
         ("vllm", ["--middleware=a", "--middleware=b", "-cc.mode=1", "-cc.cudagraph_mode=NONE"], []),
+        ("vllm", ["-cc.mode=1"], ["--compilation-config.cudagraph_mode=NONE"]),
         ("tensorrt-llm", ["--custom_module_dirs", "a", "--custom_module_dirs", "b"], []),
     ],
     ids=str,
@@ -371,7 +372,7 @@ def test_flag_of_distinguishes_flags_from_values(argument: str, flag: str) -> No
 
 @drawn(st.lists(st.sampled_from(["--mine", "--mine=1", "-m", "--other", "-1", "mine"])))
 def test_contradictions_reports_exactly_the_managed_flags_with_their_index(args: list[str]) -> None:
-    found = contradictions(["--mine"], args, "p", {"-m": "--mine"}, {})
+    found = contradictions(EngineFlags(["--mine"], {"-m": "--mine"}, {}), args, "p")
     paths = [f"p[{index}]" for index, argument in enumerate(args) if argument in ("--mine", "--mine=1", "-m")]
     assert [problem.path for problem in found] == paths
 

@@ -40,14 +40,12 @@ def argument_problems(
 
     `shared` and `drafting`: the arguments that specbench sets on every arm, and on the drafter's.
     """
-    args, path, aliases, remedies = order.engine.args, "spec.engine.args", flags.aliases, flags.remedies
-    with_keys = flags.with_keys or aliases
-    found = contradictions(flags.managed, args, path, aliases, remedies, shared)
-    found += repeated(args, path, with_keys, flags.repeatable)
+    args, path = order.engine.args, "spec.engine.args"
+    found = contradictions(flags, args, path, shared) + _repeated(flags, args, path)
     if order.drafter:
         own, path = order.drafter.args, f"{order.drafter_path}.args"
-        found += contradictions(flags.managed, own, path, aliases, remedies, (*shared, *drafting))
-        found += given_twice(args, own, path, with_keys, flags.repeatable)
+        found += contradictions(flags, own, path, (*shared, *drafting)) + _repeated(flags, own, path)
+        found += _given_twice(flags, args, own, path)
     return found
 
 
@@ -105,26 +103,17 @@ def flag_of(argument: str) -> str:
     return argument.split("=", 1)[0] if argument.startswith("-") and not _is_number(argument) else ""
 
 
-def contradictions(  # noqa: PLR0917 -- the rule is six
-    managed: Iterable[str],
-    args: Sequence[str],
-    path: str,
-    aliases: Aliases,
-    remedies: Mapping[str, str],
-    rendered: Sequence[str] = (),
-) -> list[Problem]:
+def contradictions(flags: EngineFlags, args: Sequence[str], path: str, rendered: Sequence[str] = ()) -> list[Problem]:
     """Return the user's arguments that set a flag managed by specbench.
 
-    `managed`: canonical flags. `remedies`: by canonical flag, what to do instead. `rendered`: the arguments that
-    specbench sets, so that the message contains both values.
+    `rendered`: the arguments that specbench sets, so that the message contains both values.
     """
-    owned = set(managed)
-    ours = {_canonical(argument, aliases): _with_value(rendered, index) for index, argument in enumerate(rendered)}
+    ours = {_canonical(each, flags.aliases): _with_value(rendered, index) for index, each in enumerate(rendered)}
     problems = []
     for index, argument in enumerate(args):
-        flag = _canonical(argument, aliases)
-        if flag in owned:
-            remedy = remedies.get(flag, "remove it: specbench sets it for every arm")
+        flag = _canonical(argument, flags.aliases)
+        if flag in flags.managed:
+            remedy = flags.remedies.get(flag, "remove it: specbench sets it for every arm")
             given = _with_value(args, index)
             other = f"{ours[flag]!r}, which specbench sets" if flag in ours else "a flag that specbench manages"
             message = f"{given!r} contradicts {other}"
@@ -134,15 +123,14 @@ def contradictions(  # noqa: PLR0917 -- the rule is six
     return problems
 
 
-def repeated(args: Sequence[str], path: str, aliases: Aliases, repeatable: Iterable[str] = ()) -> list[Problem]:
+def _repeated(flags: EngineFlags, args: Sequence[str], path: str) -> list[Problem]:
     """Return flags that one list of arguments sets twice, in any spelling: engines silently use the last.
 
-    `repeatable`: canonical flags that an engine accepts several times. A flag and a key of its value (`--config.key`)
-    count as the same flag; two different keys do not.
+    A flag and a key of its value (`--config.key`) count as the same flag; two different keys do not.
     """
-    allowed, earlier, problems = set(repeatable), dict[str, int](), []
+    earlier, problems = dict[str, int](), []
     for index, argument in enumerate(args):
-        flag = _canonical(argument, aliases)
+        flag = _canonical(argument, flags.with_keys or flags.aliases)
         earlier_index = _earlier_index(flag, earlier)
         if earlier_index is not None:
             message = (
@@ -150,20 +138,17 @@ def repeated(args: Sequence[str], path: str, aliases: Aliases, repeatable: Itera
                 " set the same flag"
             )
             problems.append(Problem(f"{path}[{index}]", message, "remove one of them: engines use the last"))
-        elif flag and flag not in allowed:
+        elif flag and flag not in flags.repeatable:
             earlier[flag] = index
     return problems
 
 
-def given_twice(
-    engine: Sequence[str], arm: Sequence[str], path: str, aliases: Aliases, repeatable: Iterable[str] = ()
-) -> list[Problem]:
-    """Return flags that an arm sets twice, or that `spec.engine.args` also sets: engines silently use one of them."""
-    problems = repeated(arm, path, aliases, repeatable)
-    allowed, common = set(repeatable), dict[str, int]()
+def _given_twice(flags: EngineFlags, engine: Sequence[str], arm: Sequence[str], path: str) -> list[Problem]:
+    """Return flags of an arm that `spec.engine.args` also sets: engines silently use one of them."""
+    aliases, common, problems = flags.with_keys or flags.aliases, dict[str, int](), []
     for index, argument in enumerate(engine):
         flag = _canonical(argument, aliases)
-        if flag and flag not in allowed:
+        if flag and flag not in flags.repeatable:
             common.setdefault(flag, index)
     for index, argument in enumerate(arm):
         earlier_index = _earlier_index(_canonical(argument, aliases), common)
