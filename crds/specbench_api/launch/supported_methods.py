@@ -52,12 +52,15 @@ class Support:
 
     def has(self, version: str | None) -> bool:
         """Return whether a release supports it. A tag that is not a version, like `nightly`, is assumed to."""
-        if not self.supported or not self.versions or version is None:
-            return self.supported
-        try:
-            return SpecifierSet(self.versions, prereleases=True).contains(Version(version.removeprefix("v")))
-        except InvalidVersion:
-            return True
+        return self.supported and (version is None or is_among(version, self.versions))
+
+
+def is_among(version: str, releases: str) -> bool:
+    """Return whether a release meets a version specifier. A tag that is not a version, like `nightly`, does."""
+    try:
+        return SpecifierSet(releases, prereleases=True).contains(Version(version))
+    except InvalidVersion:
+        return True
 
 
 EngineSupport = Mapping[Method, Support]

@@ -14,8 +14,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
 
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import EngineFlags, argument_problems
@@ -38,7 +36,7 @@ from specbench_api.launch.launcher import (
     unknown_verification,
     uri_problems,
 )
-from specbench_api.launch.supported_methods import TENSORRT_LLM_RELEASE
+from specbench_api.launch.supported_methods import TENSORRT_LLM_RELEASE, is_among
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EqualizeArms
 from specbench_api.spec.model import Target
@@ -73,10 +71,10 @@ SCHEDULED_METHODS = (Method.NGRAM, Method.DRAFT_MODEL)
 ONE_MODEL_KEYS = ("eagle3_one_model", "mtp_eagle_one_model")
 OVERLAP = "disable_overlap_scheduler"
 _DRAFTING_KEYS = ("speculative_config", OVERLAP)
-NEWER = SpecifierSet(">=1.3.dev0", prereleases=True)
+NEWER = ">=1.3.dev0"
 """From 1.3 on, methods have other names, a draft model runs inside the target's engine, heads may draft trees, and the
 batch sizes of `draft_len_schedule` are upper bounds: larger batches draft nothing."""
-SEPARATE_HEADS = SpecifierSet(">=1.3.0", prereleases=True)
+SEPARATE_HEADS = ">=1.3.0"
 """Releases that can load MTP heads from another checkpoint; candidates of 1.3.0 until 2026-08 silently ignore it."""
 SWITCHES_OFF = (
     "acceptance_window", "acceptance_length_threshold", "acceptance_rate_window_size", "acceptance_rate_threshold",
@@ -181,15 +179,7 @@ def _two_models(drafter: Drafter, engine: Engine) -> bool:
 
 def _is_newer(engine: Engine) -> bool:
     """Return whether the engine is 1.3 or later."""
-    return _is_among(engine, NEWER)
-
-
-def _is_among(engine: Engine, releases: SpecifierSet) -> bool:
-    """Return whether the engine's release is one of these. A tag that is not a version, like `nightly`, is."""
-    try:
-        return releases.contains(Version(engine.version or TENSORRT_LLM_RELEASE))
-    except InvalidVersion:
-        return True
+    return is_among(engine.version or TENSORRT_LLM_RELEASE, NEWER)
 
 
 def _tag(version: str) -> str:
@@ -303,6 +293,7 @@ def _engine_problems(order: LaunchRequest) -> Iterator[Problem]:
 
 
 def _drafter_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Problem]:
+    reads_heads = is_among(engine.version or TENSORRT_LLM_RELEASE, SEPARATE_HEADS)
     unsupported = (
         ("revision", drafter.revision is not None, "downloads a draft model only at revision main",
          "download that revision and give its path as model"),
@@ -311,7 +302,7 @@ def _drafter_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[P
         ("promptLookupMin", drafter.prompt_lookup_min is not None, "looks up suffixes from one token on",
          "set only promptLookupMax"),
         ("tokenMap", drafter.token_map is not None, "does not support a token map", "remove it"),
-        ("model", drafter.method is Method.MTP and drafter.model is not None and not _is_among(engine, SEPARATE_HEADS),
+        ("model", drafter.method is Method.MTP and drafter.model is not None and not reads_heads,
          "uses the heads in the target's own checkpoint", "remove it, or use engine.version 1.3.0 or later"),
         ("model", drafter.method is Method.DSPARK and drafter.model is None,
          "needs the drafter's checkpoint", "set it"),

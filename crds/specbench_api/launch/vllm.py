@@ -16,8 +16,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
-
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import (
     NO_SYNTHETIC,
@@ -47,7 +45,7 @@ from specbench_api.launch.launcher import (
     target_path,
     unknown_verification,
 )
-from specbench_api.launch.supported_methods import VLLM_ALGORITHMS, VLLM_RELEASE
+from specbench_api.launch.supported_methods import VLLM_ALGORITHMS, VLLM_RELEASE, is_among
 from specbench_api.spec.drafter import TEXT_ONLY, Drafter, DraftLength, Method
 from specbench_api.spec.engine import Engine, EqualizeArms
 from specbench_api.spec.model import Adapter, Target
@@ -238,7 +236,7 @@ def _contradicting(where: str, key: str, value: Any, ours: Mapping[str, Any], na
 
 PORT = 8000
 IMAGE = "vllm/vllm-openai"
-OLDEST = Version("0.29")
+OLDEST = "0.29.0"
 """First release that reports acceptance per request (`--per-request-spec-decode-metrics`); 0.28.0 has no such flag."""
 OBJECT_STORE = "s3://"
 
@@ -422,12 +420,10 @@ def _models(order: LaunchRequest) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _too_old(engine: Engine) -> list[Problem]:
-    try:
-        old = engine.version is not None and Version(engine.version.removeprefix("v")) < OLDEST
-    except InvalidVersion:
+    if engine.version is None or is_among(engine.version, f">={OLDEST}"):
         return []
     message = f"vLLM {engine.version} does not report acceptance per request"
-    return [Problem("spec.engine.version", message, f"use {OLDEST}.0 or later")] if old else []
+    return [Problem("spec.engine.version", message, f"use {OLDEST} or later")]
 
 
 def _unreachable(target: Target) -> list[Problem]:
