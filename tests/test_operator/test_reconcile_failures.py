@@ -371,9 +371,11 @@ NO_GPU = "0/3 nodes: insufficient gpu"
 NOT_SCHEDULED = "was not scheduled within spec.startupDeadlineSeconds (1800 s)"
 NOT_READY = "was not ready within spec.startupDeadlineSeconds (1800 s)"
 NO_SECRET = 'secret "x" not found'
+TRIED = "i/o timeout; it is tried for spec.startupDeadlineSeconds (1800 s)"
 WAITS: dict[str, tuple[dict[str, Any], float, str, str, str]] = {
     "image not found": (waiting("ErrImagePull", "not found"), 60, "False", "ImagePullFailed", "not found"),
     "image pull backs off": (waiting("ImagePullBackOff", "not found"), 60, "False", "ImagePullFailed", "not found"),
+    "registry does not answer": (waiting("ErrImagePull", "i/o timeout"), 1800, "False", "ImagePullFailed", TRIED),
     "no Secret": (waiting("CreateContainerConfigError", NO_SECRET), 60, "False", "ConfigError", NO_SECRET),
     "no container": (waiting("CreateContainerError", NO_SECRET), 60, "False", "ConfigError", NO_SECRET),
     "unschedulable": ({**UNSCHEDULED, "unschedulable": NO_GPU}, 1800, "False", "Unschedulable", NO_GPU),
@@ -398,10 +400,22 @@ def test_an_engine_that_does_not_start_fails_after_its_time(world: ClusterWorld,
     assert message in world.group(0).message
 
 
-def test_an_image_pull_that_succeeds_within_a_minute_is_no_failure(world: ClusterWorld) -> None:
-    world.start_pod(world.engine(), **waiting("ErrImagePull", "not found"))
-    world.reconcile()
-    world.pass_time(59)
+@pytest.mark.parametrize(
+    ("message", "bound_s"),
+    [
+        ("rpc error: code = NotFound desc = r.example/x:1: not found", 60),
+        ("failed to authorize: unexpected status from GET request to https://r.example/token: 401 Unauthorized", 60),
+        ("dial tcp: lookup r.example on 10.96.0.10:53: no such host", 60),
+        ("unexpected status from HEAD request to https://r.example/v2/x/manifests/1: 503 Service Unavailable", 1800),
+        ("toomanyrequests: You have reached your unauthenticated pull rate limit", 1800),
+        ("dial tcp 192.0.2.1:443: connect: connection refused", 1800),
+        ("", 1800),
+    ],
+)
+def test_an_image_pull_that_succeeds_in_time_is_no_failure(world: ClusterWorld, message: str, bound_s: float) -> None:
+    world.start_pod(world.engine(), **waiting("ErrImagePull", message))
+    assert world.reconcile().requeue_after_s == bound_s
+    world.pass_time(bound_s - 1)
     world.change_pod(world.engine(), waiting=None, phase="Running", ready=True)
     world.settle()
     assert world.group(0).state is GroupState.MEASURING
@@ -411,7 +425,7 @@ def test_the_image_pull_grace_starts_when_the_pod_is_scheduled(world: ClusterWor
     world.start_pod(world.engine(), **UNSCHEDULED, unschedulable=NO_GPU)
     world.reconcile()
     world.pass_time(300)
-    world.change_pod(world.engine(), **waiting("ErrImagePull"), unschedulable=None, scheduled_at=world.now)
+    world.change_pod(world.engine(), **waiting("ErrImagePull", "denied"), unschedulable=None, scheduled_at=world.now)
     assert world.reconcile().requeue_after_s == 60
     assert world.reconcile(after_s=20).requeue_after_s == 40
 
@@ -432,8 +446,8 @@ def test_an_engine_without_a_pod_reports_the_warning_and_fails_after_the_deadlin
     assert world.status_and_reason(ConditionType.ENGINE_READY)[0] == ready
     assert (warning or "its pod is not created yet") in world.condition(ConditionType.ENGINE_READY).message
     world.settle(after_s=1800)
-    assert_first_group_failed(world, "NeverReady")
-    assert (warning or NOT_READY) in world.group(0).message
+    assert_first_group_failed(world, "Unschedulable")
+    assert (warning or NOT_SCHEDULED) in world.group(0).message
 
 
 def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: ClusterWorld) -> None:

@@ -15,6 +15,7 @@ the client is annotated with the pod that it was made for, and Kubernetes resets
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -93,6 +94,10 @@ IMAGE_PULL_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"}
 )
 INVALID_IMAGE_REASONS = frozenset({"InvalidImageName"})
+_PULL_NEVER_SUCCEEDS = re.compile(
+    "not found|NotFound|no such host|denied|[Uu]nauthorized|Forbidden|manifest unknown|no match for|pull policy"
+)
+"""How container runtimes report that a registry has no such image, or not for these credentials."""
 CONFIG_ERROR_REASONS = frozenset(
     {
         "CreateContainerConfigError",
@@ -213,29 +218,31 @@ def _starting(engine: Job, pod: Pod | None, context: LaunchContext) -> LaunchSta
         )
     if pod and waiting and waiting.reason in IMAGE_PULL_REASONS | CONFIG_ERROR_REASONS:
         reason = EngineReason.IMAGE_PULL_FAILED if waiting.reason in IMAGE_PULL_REASONS else EngineReason.CONFIG_ERROR
-        return _within_grace(pod, reason, join_sentences((waiting.reason, waiting.message)), context)
-    reason, message = EngineReason.STARTING, "the pod is starting"
-    if pod and pod.unschedulable:
-        reason, message = EngineReason.UNSCHEDULABLE, pod.unschedulable
-    elif pod is None:
-        message = engine.warning or "its pod is not created yet"
+        return _within_grace(engine, pod, reason, join_sentences((waiting.reason, waiting.message)), context)
+    reason, message = EngineReason.STARTING, "the pod is starting" if pod else "its pod is not created yet"
+    # A quota, Pod Security or a webhook may refuse the pod.
+    if blocked := pod.unschedulable if pod else engine.warning:
+        reason, message = EngineReason.UNSCHEDULABLE, blocked
     remaining_s = _remaining_s(engine, context)
     if remaining_s > 0:
-        degraded = reason is EngineReason.UNSCHEDULABLE or bool(engine.warning)
-        return LaunchState(LaunchStage.STARTING, reason, message, degraded=degraded, requeue_after_s=remaining_s)
-    if pod and pod.scheduled_at is None and not pod.node:
+        return LaunchState(LaunchStage.STARTING, reason, message, degraded=bool(blocked), requeue_after_s=remaining_s)
+    if pod is None or (pod.scheduled_at is None and not pod.node):
         # A busy or missing scheduler sets no condition. The engine never ran, so it has no log and is not at fault.
-        return failed(FailureScope.GROUP, EngineReason.UNSCHEDULABLE, pod.unschedulable or _unscheduled(context))
-    return failed(
-        FailureScope.GROUP, EngineReason.NEVER_READY, join_sentences((_never_ready_message(context), engine.warning))
-    )
+        return failed(FailureScope.GROUP, EngineReason.UNSCHEDULABLE, blocked or _unscheduled(context))
+    return failed(FailureScope.GROUP, EngineReason.NEVER_READY, _never_ready_message(context))
 
 
-def _within_grace(pod: Pod, reason: EngineReason, message: str, context: LaunchContext) -> LaunchState:
-    """Starting while the image pull or the configuration has failed for less than the grace period, then failed."""
+def _within_grace(engine: Job, pod: Pod, reason: EngineReason, message: str, context: LaunchContext) -> LaunchState:
+    """Starting while the image pull or the configuration has failed for less than the grace period, then failed.
+
+    A pull that may still succeed, as from a registry that does not answer, has until the startup deadline.
+    """
     times = [since for since in (context.degraded_since, pod.scheduled_at) if since]
     since = max(times) if context.degraded_since else context.now
     remaining_s = context.settings.image_pull_grace_s - (context.now - since).total_seconds()
+    if reason is EngineReason.IMAGE_PULL_FAILED and not _PULL_NEVER_SUCCEEDS.search(message):
+        message += f"; it is tried for spec.startupDeadlineSeconds ({context.spec.startup_deadline_seconds} s)"
+        remaining_s = _remaining_s(engine, context)
     if remaining_s > 0:
         return LaunchState(LaunchStage.STARTING, reason, message, degraded=True, requeue_after_s=remaining_s)
     return failed(FailureScope.GROUP, reason, message)
