@@ -90,7 +90,7 @@ FAILING: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 """Edits of a run both of whose engines fail, the reason, and text that the message must contain."""
 WAITING: dict[str, tuple[dict[str, Any], tuple[str, str, str], str]] = {
-    "quota": ({"spec.placement.gpus": GPU_QUOTA + 4}, ("EngineReady", "False", "Starting"), "quota"),
+    "quota": ({"spec.placement.gpus": GPU_QUOTA + 4}, ("EngineReady", "False", "Unschedulable"), "quota"),
     "queue": ({"spec.placement": {"gpus": 8, "queueName": "bench"}}, ("Queued", "True", "Inadmissible"), "no Kueue"),
     "taken": ({}, ("Reconciling", "True", "NameTaken"), "taken-g0-0"),
 }
