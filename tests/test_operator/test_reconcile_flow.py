@@ -233,6 +233,32 @@ def test_suspending_releases_the_gpus_and_resuming_continues(world: ClusterWorld
     assert "EngineLost" not in reasons, "a suspension is not a loss"
 
 
+@pytest.mark.parametrize("ttl_s", [0, 60])
+def test_the_ttl_of_a_run_that_is_suspended_or_preempted_begins_at_its_end(ttl_s: int) -> None:
+    world = launched(operator_run({"spec.ttlSecondsAfterFinished": ttl_s}))
+    world.serve()
+    world.suspend()
+    world.settle(after_s=3600)
+    world.suspend(suspend=False)
+    world.start_pod(world.engine(0, 1), ready=True)
+    world.settle()
+    world.crash(world.engine(0, 1), 137)
+    world.change_pod(world.engine(0, 1), disrupted="preempting to accommodate a higher priority pod")
+    world.settle(after_s=3600)
+    assert (world.group(0).attempt, world.group(0).suspensions, world.group(0).preemptions) == (2, 1, 1)
+    world.measure(0, 2)
+    world.measure(1)
+    world.suspend()
+    world.settle(after_s=3600)
+    assert world.engine(0, 1) in world.jobs, "it is the record of its launch"
+    world.suspend(suspend=False)
+    world.finish_report()
+    assert ("ConfigMap", plan_name("demo", 0)) in world.objects or ttl_s == 0
+    world.suspend()
+    world.settle(after_s=ttl_s)
+    assert (world.jobs, world.objects, world.status.phase) == ({}, {}, Phase.SUCCEEDED)
+
+
 def test_an_event_of_a_suspension_is_the_same_when_it_is_tried_again() -> None:
     suspended = RunStatus(phase=Phase.SUSPENDED, progress="0/2")
     tried = [RunStatus(phase=Phase.RUNNING, progress=progress) for progress in ("0/2", "0/2 none at 1")]
