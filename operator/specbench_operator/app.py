@@ -122,12 +122,14 @@ async def operate(
     )
     live_runs = observe_runs(api, secrets=SecretReader(api, opt_in=settings.secrets_opt_in))
     writer, parsed_runs = Writer(api), ParsedRuns()
-    run_reconciler = RunReconciler(live_runs, observe_runs(cached, secrets=secrets), writer, settings, telemetry, looks)
+    cached_runs = observe_runs(cached, secrets=secrets)
+    run_reconciler = RunReconciler(live_runs, cached_runs, writer, settings, telemetry, looks, api.now)
     campaign_reconciler = CampaignReconciler(
         CampaignObserver(api, cached, parsed_runs),
         CampaignObserver(cached, parsed=parsed_runs),
         writer,
         telemetry,
+        api.now,
         fence=settings.fence_check,
     )
     reconcilers = {RUN: run_reconciler.reconcile, CAMPAIGN: campaign_reconciler.reconcile}

@@ -112,8 +112,7 @@ class OperatorSettings:
     pod_ip: str = ""
     """Address of the operator's pod. Its family is the one in which the cluster reaches all pods. Empty: IPv4."""
     image_pull_grace_s: float = 60
-    """How long a container configuration, or the pull of an image that does not exist, may fail before the engine counts
-    as failed, in seconds."""
+    """How long the configuration of a container, or the pull of a missing image, may fail, in seconds."""
     client_start_deadline_s: float = 300
     """How long a ready engine may hold its GPUs while no client runs, in seconds."""
     engine_lost_settle_s: float = 10

@@ -1,4 +1,5 @@
-"""Hostile objects of a tenant, deep or very large, delay and hide no other; connections serve all threads."""
+"""What the API server answers: hostile objects, deep or very large, delay and hide no other; errors end no watch and
+let no thread sleep; its clock counts."""
 
 from __future__ import annotations
 
@@ -8,21 +9,28 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler
+from itertools import chain, repeat
+from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import kopf
 import pytest
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.cluster.bounded_json import LEVELS_KEPT, LIST_BYTES_AT_ONCE, parse_json, parse_list
-from specbench_operator.cluster.kubernetes_api import ANSWER_BYTES_MAX, CONFIG_MAP, RUN, connect, path_of
+from specbench_operator.cluster.kubernetes_api import ANSWER_BYTES_MAX, CONFIG_MAP, RUN, KubernetesApi, connect, path_of
 from specbench_operator.cluster.object_cache import ObjectCache
 from specbench_operator.errors import Retry
 from specbench_operator.handlers.list_watch import open_session
 from specbench_operator.handlers.store_looks import THREADS_MAX
 from specbench_operator.settings import OperatorSettings
 from specbench_testing.fake_api import api_of, api_server
+from specbench_testing.http_server import Reply, Request, http_server
 from specbench_testing.operator_builders import operator_run
 
 DEPTHS = [64, LEVELS_KEPT, 199, 200, 201, 1000, 9_990]
@@ -170,12 +178,52 @@ async def test_an_answer_that_is_not_json_is_an_error_that_kopf_handles(body: by
     with server(lambda _path, _query: body) as url:
         session = open_session(kopf.ConnectionInfo(server=url), ObjectCache(frozenset({RUN}))).aiohttp_session
         async with session:
-            for path in ("/version", path_of(RUN, None)):
-                with pytest.raises(json.JSONDecodeError):
+            for path, error in (("/version", json.JSONDecodeError), (path_of(RUN, None), aiohttp.ClientPayloadError)):
+                with pytest.raises(error):
                     await (await session.get(url + path)).json()
 
 
+EXPIRED = b'{"kind": "Status", "code": 410, "message": "too old"}'
+BROKEN = b'{"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd event without a value"}}\n'
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(410, EXPIRED), (410, b""), (200, BROKEN), (200, b""), (200, b"<html>\n"), (200, b"<html>")]
+)
+async def test_a_watch_that_the_server_ends_makes_kopf_list_again(status: int, body: bytes) -> None:
+    """kopf does so after one event only: an error of code 410."""
+    with api_server(lambda *_: (status, body)) as url:
+        async with open_session(
+            kopf.ConnectionInfo(server=url), ObjectCache(frozenset({RUN}))
+        ).aiohttp_session as opened:
+            async with opened.get(f"{url}{path_of(RUN, None)}?watch=true") as watch:
+                (line,) = b"".join([chunk async for chunk in watch.content.iter_chunked(2**20)]).splitlines()
+            async with opened.get(f"{url}/version?watch=true") as other:
+                assert other.status == status
+    event = json.loads(line)
+    assert (watch.status, event["type"], event["object"]["code"]) == (200, "ERROR", 410)
+
+
+async def test_a_list_that_expires_between_two_pages_begins_again() -> None:
+    with api_server(lambda *_: (410, EXPIRED)) as url:
+        async with open_session(
+            kopf.ConnectionInfo(server=url), ObjectCache(frozenset({RUN}))
+        ).aiohttp_session as opened:
+            with pytest.raises(aiohttp.ClientPayloadError, match=r"continue=x: the list has expired"):
+                await opened.get(f"{url}{path_of(RUN, None)}?continue=x")
+
+
 THREADS = THREADS_MAX + OperatorSettings(client_image="c").workers
+
+
+def connected(monkeypatch: pytest.MonkeyPatch, url: str) -> KubernetesApi:
+    """The operator's client as in a pod, for this server."""
+
+    def configure(client_configuration: Any) -> None:
+        client_configuration.host = url
+
+    monkeypatch.setattr("specbench_operator.cluster.kubernetes_api._config.load_incluster_config", configure)
+    return connect(30)
 
 
 def test_no_connection_of_a_thread_is_discarded(
@@ -189,13 +237,43 @@ def test_no_connection_of_a_thread_is_discarded(
         return b"{}"
 
     with server(answer) as url:
-
-        def configure(client_configuration: Any) -> None:
-            client_configuration.host = url
-
-        monkeypatch.setattr("specbench_operator.cluster.kubernetes_api._config.load_incluster_config", configure)
-        api = connect(30)
+        api = connected(monkeypatch, url)
         with caplog.at_level(logging.WARNING), ThreadPoolExecutor(THREADS) as pool:
             found = list(pool.map(lambda name: api.get(RUN, "default", str(name)), range(THREADS)))
     assert found == [{}] * THREADS
     assert "pool is full" not in caplog.text
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_no_thread_waits_for_as_long_as_the_server_asks(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """Each request is sent once: the work queue and the leader election try again by themselves."""
+    asked: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        asked.append(request.target)
+        return status, {"Retry-After": "0"}, b"{}"
+
+    with http_server(answer) as port, pytest.raises(Retry):
+        connected(monkeypatch, f"http://127.0.0.1:{port}").get(RUN, "default", "demo")
+    assert len(asked) == 1
+
+
+NOW_S = 1_796_000_000
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "took_s", "noted_s"),
+    [(90, 0, 90), (-90, 0, -90), (90, 4, 86), (90, 6, 0), (4, 0, 0), (-4, 0, 0), (None, 0, 0)],
+)
+def test_the_time_is_that_of_the_api_servers_clock(
+    monkeypatch: pytest.MonkeyPatch, ahead_s: float | None, took_s: float, noted_s: float
+) -> None:
+    """Deadlines and waits are compared with times in objects, which other nodes have written."""
+    theirs = "soon" if ahead_s is None else formatdate(NOW_S + ahead_s, usegmt=True)
+    monkeypatch.setattr(BaseHTTPRequestHandler, "date_time_string", lambda *_: theirs)
+    times = chain([NOW_S], repeat(NOW_S + took_s))
+    monkeypatch.setattr(f"{KubernetesApi.__module__}.time", SimpleNamespace(time=lambda: next(times)))
+    with server(lambda _path, _query: b"{}") as url:
+        api = api_of(url)
+        api.get(RUN, "default", "demo")
+        assert api.now() == datetime.fromtimestamp(NOW_S + took_s + noted_s, UTC)

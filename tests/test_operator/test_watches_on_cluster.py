@@ -1,5 +1,5 @@
-"""The operator's watches on a real API server: later namespaces, objects as deep and as large as it allows, and rights
-that are taken and given back."""
+"""The operator's watches on a real API server: later namespaces, objects as deep and as large as it allows, rights
+that are taken and given back, and a server that ends watches or has another clock."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import math
 import signal
 import sys
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from specbench_cluster import Cluster as Ground
 from specbench_operator.cluster.kubernetes_api import PAGE_OF_WATCHED
 from specbench_testing.api_server_runs import Definition, Runs
 from specbench_testing.cluster import MERGE, Cluster
-from specbench_testing.fault_proxy import FaultProxy, Writer, api_upstream
+from specbench_testing.fault_proxy import JSON, Answer, FaultProxy, Request, Writer, api_upstream
 from specbench_testing.long_cases import long_after
 from specbench_testing.operator_process import ACCOUNT, RULES, OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import Resource, resource
@@ -273,6 +275,82 @@ def test_the_process_ends_and_releases_its_lease_when_kopf_ends(
     lists.answers[path] = (404, [], b"")  # kopf gives up
     eventually(lambda: process.ended is not None, "it goes on without a watch of the runs")
     assert (process.ended, leader()) == (1, "")
+
+
+# Watches that the API server ends in every way, and its clock.
+
+GONE = (410, JSON, b'{"kind": "Status", "reason": "Expired", "code": 410, "message": "too old"}')
+BROKEN = (200, JSON, b'{"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "no value"}}\n')
+EMPTY = (200, JSON, b"")
+PAGE = (200, [("Content-Type", "text/html")], b"<html>log in</html>\n")
+BUSY = (429, [*JSON, ("Retry-After", "3600")], b"{}")
+ENDS: dict[str, tuple[Answer | None, Answer | None]] = {
+    "HTTP 410 of a watch": (GONE, None),
+    "an ERROR event": (BROKEN, None),
+    "HTTP 410 of a list": (GONE, GONE),
+    "no answer": (EMPTY, None),
+    "a gateway's page": (PAGE, PAGE),
+}
+"""The answers to watches and to lists."""
+
+
+@pytest.mark.parametrize("end", long_after(1, list(ENDS)))
+def test_a_watch_that_the_api_server_ends_lists_again(
+    site: OperatorSite, proxy: FaultProxy, tmp_path: Path, end: str
+) -> None:
+    of_watches, of_lists = ENDS[end]
+    lists: list[str] = []
+
+    def answer(request: Request) -> Answer | None:
+        if request.method != "GET":
+            return None
+        if "watch=true" in request.path:
+            return of_watches
+        if f"limit={PAGE_OF_WATCHED}" not in request.path:
+            return BUSY
+        lists.append(request.path)
+        return of_lists
+
+    with OperatorProcess(site, tmp_path, NO_IMAGE, {"SPECBENCH_RESYNC_S": "5"}, server=proxy.url).running() as operator:
+        wait_until_served(site, operator, "before")
+        proxy.answer = answer
+        proxy.cut()
+        proxy.heal()
+        site.runs.create(suspended("meanwhile"))
+        eventually(lambda: max(Counter(lists).values(), default=0) > 2, "it does not list again")
+        proxy.answer = lambda _request: None
+        site.wait_for_phase("meanwhile", "Suspended")
+        wait_until_served(site, operator, "after")
+        assert (operator.ended, operator.healthy()) == (None, True)
+
+
+AHEAD_S = 90
+OTHER_CLOCK = f"""
+import time
+from types import SimpleNamespace
+from specbench_operator.cluster import kubernetes_api
+kubernetes_api.time = SimpleNamespace(time=lambda: time.time() + {AHEAD_S})
+from specbench_operator.__main__ import main
+main()
+"""
+
+
+def test_a_node_with_another_clock_and_time_zone_writes_the_api_servers_time(
+    site: OperatorSite, tmp_path: Path
+) -> None:
+    process = OperatorProcess(site, tmp_path, NO_IMAGE, {"TZ": "Asia/Tokyo"}, program=("-c", OTHER_CLOCK))
+    with process.running() as operator:
+        wait_until_served(site, operator, "demo")
+        site.wait_for_events("Suspended")
+        events = site.cluster.call("GET", f"{NAMESPACES}/{site.namespace}/events")["items"]
+    run = site.runs.get("demo")
+    texts = [row["lastTransitionTime"] for row in run["status"]["conditions"]]
+    texts += [row["lastTimestamp"] for row in events if row["involvedObject"]["kind"] == run["kind"]]
+    times = [datetime.fromisoformat(text) for text in texts]
+    created = datetime.fromisoformat(run["metadata"]["creationTimestamp"])
+    assert {each.tzinfo for each in times} == {UTC}
+    assert max(abs(each - created) for each in times) < timedelta(seconds=AHEAD_S)
+    assert "ahead of this node's: its time is used" in operator.log.read_text()
 
 
 IN_POD = """

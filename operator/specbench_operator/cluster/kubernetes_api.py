@@ -13,10 +13,14 @@ Only the leader writes: every write checks `Leadership` when its connection is o
 from __future__ import annotations
 
 import json
+import logging
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
+from email.utils import mktime_tz, parsedate_tz
 from typing import Any, Protocol
 
 import urllib3.exceptions
@@ -111,11 +115,14 @@ EXISTS, CONFLICT = "AlreadyExists", "Conflict"
 """Reasons of HTTP 409. A conflict need not concern the object itself: two requests may use the same quota."""
 TRANSIENT = (UNREACHABLE, CONFLICT, "ApiBusy", "ApiFailing")
 """Reasons of errors after which the same request may succeed."""
+CLOCK_TOLERANCE_S = 5.0
+"""Clocks that differ by less count as equal, in seconds. The API server states its time in whole seconds."""
 MESSAGE_MAX = 1024
 """Maximum length of a server's message, because it may quote the whole object that was sent."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 """Memory addresses of Python objects in library messages. They differ each time, and status would change with them."""
 
+_log = logging.getLogger(__name__)
 _dynamic_client: Any = DynamicClient  # the library is only partly typed
 _config: Any = config
 
@@ -172,8 +179,23 @@ class KubernetesApi:
         self.count_request: Callable[[str], object] = lambda _method: None
         """Called with the HTTP method of each request."""
         self._leadership = leadership
+        self._clock_ahead_s = 0.0
         if leadership:
             _check_before_writes(client_.rest_client.pool_manager, leadership)
+
+    def now(self) -> datetime:
+        """The current time in UTC: that of the API server's clock, because it is compared with times in objects."""
+        return datetime.fromtimestamp(time.time() + self._clock_ahead_s, UTC)
+
+    def _compare_clocks(self, sent: float, date: str | None) -> None:
+        """Note a large difference between the API server's clock and this one's. A slow answer proves none."""
+        received, theirs = time.time(), parsedate_tz(date)
+        if theirs is None or received - sent > CLOCK_TOLERANCE_S:
+            return
+        ahead_s = mktime_tz(theirs) - received
+        if abs(ahead_s - self._clock_ahead_s) > CLOCK_TOLERANCE_S:
+            _log.warning("the API server's clock is %+.0f s ahead of this node's: its time is used", ahead_s)
+            self._clock_ahead_s = ahead_s
 
     def get(self, kind: str, namespace: str | None, name: str, *, bare: bool = False) -> Raw | None:
         """Read one object; None if it does not exist. Without a namespace: a cluster-scoped object.
@@ -335,7 +357,9 @@ class KubernetesApi:
         with in_progress, map_errors(operation):
             self.count_request(method.upper())
             used = {key: value for key, value in options.items() if value is not None}
+            sent = time.time()
             response = self._dynamic.request(method, path, serialize=False, _request_timeout=self._timeout_s, **used)
+            self._compare_clocks(sent, response.headers.get("Date"))
             data: bytes = response.read(ANSWER_BYTES_MAX + 1)
             if len(data) > ANSWER_BYTES_MAX:
                 response.close()
@@ -438,7 +462,8 @@ def connect(timeout_s: float, leadership: Leadership | None = None) -> Kubernete
             except config.ConfigException as error:
                 message = f"no cluster: the operator runs in no pod and found no kubeconfig (set KUBECONFIG): {error}"
                 raise Stop("NoCluster", message) from error
-        configuration.retries = urllib3.Retry(1, redirect=0)
+        # The work queue and the election wait by themselves: no thread sleeps for as long as a server asks it to.
+        configuration.retries = urllib3.Retry(1, redirect=0, respect_retry_after_header=False)
         configuration.connection_pool_maxsize = CONNECTIONS_MAX
         configuration.socket_options = [*HTTPConnection.default_socket_options, *_BOUNDED_DELIVERY]
         return KubernetesApi(client.ApiClient(configuration), timeout_s, leadership)

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
 from itertools import chain, repeat
 from typing import Any, cast
 
@@ -210,6 +211,7 @@ def kopf_settings(settings: OperatorSettings, kinds: frozenset[str]) -> kopf.Ope
     chosen.scanning.disabled = True
     chosen.posting.level = logging.WARNING
     chosen.watching.chunk_size = PAGE_OF_WATCHED
+    chosen.watching.reconnect_backoff = 1.0  # in seconds: a server may end each watch at once
     chosen.networking.error_backoffs = _EndlessBackoffs()
     chosen.networking.request_timeout = settings.request_timeout_s
     chosen.networking.connect_timeout = settings.request_timeout_s
@@ -394,8 +396,10 @@ class _CachingResponse(aiohttp.ClientResponse):
             if scope is None or not self.ok:
                 return parse_json(data)
             head, items = parse_list(data)
-        except ValueError as error:  # of the parser; kopf expects that of json
-            raise json.JSONDecodeError(str(error), "", 0) from error
+        except ValueError as error:
+            if scope is not None and self.ok:  # the page of a gateway; kopf lists again
+                raise aiohttp.ClientPayloadError(f"{self.url}: the list is not JSON") from error
+            raise json.JSONDecodeError(str(error), "", 0) from error  # kopf expects this of an error
         meta = head["metadata"]
         if "continue" not in self.url.query:
             self._object_cache.list_begun(scope, meta["resourceVersion"])
@@ -408,16 +412,27 @@ class _CachingResponse(aiohttp.ClientResponse):
         return {**head, "items": kept}
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        """Receive the head, then cache and reduce what kopf reads of a watch."""
+        """Receive the head, then cache and reduce what kopf reads of a watch.
+
+        HTTP 410 begins the list again, as the event of this code does. kopf would end the process.
+        """
         await super().start(connection)
-        scope = self._scope()
-        if scope is not None and self.ok and self.url.query.get("watch") == "true":
+        scope, expired = self._scope(), self.status == HTTPStatus.GONE
+        if scope is not None and self.url.query.get("watch") == "true" and (self.ok or expired):
+            self.status = HTTPStatus.OK
             self.content = cast("aiohttp.StreamReader", _CachedLines(self.content, scope, self._object_cache))
+        elif scope is not None and expired:
+            raise aiohttp.ClientPayloadError(f"{self.url}: the list has expired between two pages")
         return self
 
 
+_LIST_AGAIN = {"type": "ERROR", "object": {"code": HTTPStatus.GONE}}
+"""The only end of a watch after which kopf lists again. After other errors it ends the process, and after none it sends
+the same request at once."""
+
+
 class _CachedLines:
-    """The body of a watch; read in chunks, it consists of one reduced event per line."""
+    """The body of a watch; read in chunks, it consists of one reduced event per line, and at least one."""
 
     def __init__(self, body: aiohttp.StreamReader, scope: Scope, cache: ObjectCache) -> None:
         self._body, self._scope, self._cache = body, scope, cache
@@ -427,7 +442,7 @@ class _CachedLines:
 
     async def iter_chunked(self, chunk_bytes: int) -> AsyncIterator[bytes]:
         """Yield whole lines."""
-        rest = bytearray()
+        rest, event = bytearray(), None
         async for chunk in self._body.iter_chunked(chunk_bytes):
             rest += chunk
             if b"\n" not in chunk:
@@ -435,11 +450,19 @@ class _CachedLines:
             *lines, last = bytes(rest).split(b"\n")
             rest = bytearray(last)
             for line in filter(None, lines):
-                yield json.dumps(self._take(parse_json(line))).encode() + b"\n"
+                event = self._take(line)
+                yield json.dumps(event).encode() + b"\n"
+        if event is None:
+            yield json.dumps(_LIST_AGAIN).encode() + b"\n"
 
-    def _take(self, event: dict[str, Any]) -> dict[str, Any]:
+    def _take(self, line: bytes) -> dict[str, Any]:
         """Cache the object of an event, and reduce it."""
-        if event["type"] == "ERROR":
-            return event
+        try:
+            event = parse_json(line)
+        except ValueError:  # the page of a gateway
+            event = {}
+        if event.get("type", "ERROR") == "ERROR":
+            _log.info("a watch of %ss begins again: %s", self._scope[0], line[:300])
+            return _LIST_AGAIN
         self._cache.watch_event(self._scope, event["type"], event["object"])
         return {**event, "object": reduced(event["object"])}

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -81,11 +81,6 @@ class ReconcileResult:
     """Names of runs of the same namespace: this run is reconciled again when one of them ends."""
     waits_for_store: bool = False
     """Nothing was decided: the run is reconciled again when its store has answered."""
-
-
-def wall_clock() -> datetime:
-    """The current time in UTC."""
-    return datetime.now(UTC)
 
 
 Reconcile = Callable[[ResourceKey], ReconcileResult]
@@ -144,7 +139,7 @@ class RunReconciler:
     settings: OperatorSettings
     telemetry: Telemetry
     looks: StoreLooks
-    now: Callable[[], datetime] = wall_clock
+    now: Callable[[], datetime]
     begun: BegunRuns = field(default_factory=BegunRuns)
 
     def reconcile(self, key: ResourceKey) -> ReconcileResult:
@@ -249,7 +244,7 @@ class CampaignReconciler:
     cached: CampaignObserver
     writer: Writer
     telemetry: Telemetry
-    now: Callable[[], datetime] = wall_clock
+    now: Callable[[], datetime]
     fence: FenceCheck | None = None
 
     def reconcile(self, key: ResourceKey) -> ReconcileResult:

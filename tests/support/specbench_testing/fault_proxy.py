@@ -72,6 +72,11 @@ class Described(NamedTuple):
     kind: str
 
 
+Answer = tuple[int, list[tuple[str, str]], bytes]
+"""Status, headers and body."""
+JSON = [("Content-Type", "application/json")]
+
+
 class Request(NamedTuple):
     """One request. `body` is complete."""
 
@@ -105,7 +110,7 @@ class SubjectWrites:
     fault: ArmedFault | None = None
     keys: list[WriteKey] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    answers: dict[str, tuple[int, list[tuple[str, str]], bytes]] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
     """The last answer to each read, which is given again while a write is hidden."""
     hidden_until: float = 0.0
 
@@ -171,6 +176,8 @@ class FaultProxy:
         self.upstream, self.writer, self.unanswered_s = upstream, writer, unanswered_s
         self._subjects: dict[str, SubjectWrites] = {}
         self.forwarded: list[ForwardedWrite] = []
+        self.answer: Callable[[Request], Answer | None] = lambda _: None
+        """The answer to a request in place of the server's; None: the server's."""
         self.flowing = threading.Event()
         self.flowing.set()
         self._refusing = False
@@ -295,6 +302,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         request = Request(self.command, self.path, dict(self.headers.items()), self._body())
         self._proxy.flowing.wait()
+        if answer := self._proxy.answer(request):
+            self._answer(*answer)
+            return
         if request.method in _READS:
             self._read(request)
             return
@@ -365,7 +375,7 @@ class _Handler(BaseHTTPRequestHandler):
         connection.endheaders(request.body or None)
         return connection.getresponse()
 
-    def _forward(self, request: Request) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _forward(self, request: Request) -> Answer:
         """Send a request to the server; a kept connection that it has closed is replaced."""
         if request.method not in _READS:
             self._proxy.forwarded.append(ForwardedWrite(time.monotonic(), request.method, request.path))
