@@ -239,6 +239,13 @@ def test_every_run_of_the_first_round_may_adopt_the_latest_results_of_its_name()
     assert {run.plan.uid for run in found} == {""}, "the UID of the adopted results comes from S3"
 
 
+def test_runs_have_the_gpus_that_the_engines_of_their_combinations_need() -> None:
+    """A campaign counts the GPU-hours of its runs by this field."""
+    sizes = {"path": "engine.tensorParallelSize", "values": [1, 4]}
+    runs = planned({"spec.template.spec.engine": {"kind": "vllm"}, "spec.axes": [sizes]}).runs
+    assert [run.resource["spec"]["placement"]["gpus"] for run in runs] == [1, 4]
+
+
 def test_runs_of_later_rounds_adopt_no_results() -> None:
     """A recreated campaign counts rounds from 1 again, so results of old rounds exist under the names of new ones."""
     latest = {"spec.template.spec.results.adopt": "Latest"}

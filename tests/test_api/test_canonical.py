@@ -12,6 +12,7 @@ from specbench_api.plan.canonical import (
     POINT_SCHEMA,
     canonical_json,
     canonical_point,
+    canonical_run,
     differing_fields,
     digest,
     digest_of_gate,
@@ -188,6 +189,17 @@ def test_names_deadlines_and_locations_do_not_change_the_hash(edits: dict[str, A
 )
 def test_measured_fields_change_the_hash_of_every_point(edits: dict[str, Any]) -> None:
     assert not set(hashes(edits)) & set(hashes({}))
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpus"), [({"kind": "vllm", "tensorParallelSize": 2}, 2), ({"kind": "simulator"}, 0)]
+)
+def test_gpus_count_alike_whether_given_or_not(engine: dict[str, Any], gpus: int) -> None:
+    default, given = (
+        run_of({"spec.engine": engine, "spec.placement": placement}) for placement in ({}, {"gpus": gpus})
+    )
+    assert canonical_run(default.spec) == canonical_run(given.spec)
+    assert expand(default).points == expand(given).points
 
 
 @pytest.mark.parametrize(

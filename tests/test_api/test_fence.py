@@ -64,6 +64,18 @@ def test_every_spelling_of_a_local_address_is_refused(endpoint: str) -> None:
     assert [problem.path for problem in found({"spec.results.s3": s3})] == ["spec.results.s3.endpoint"]
 
 
+@pytest.mark.parametrize(
+    ("edits", "field"),
+    [
+        ({"spec.engine": {"kind": "vllm", "tensorParallelSize": 9}}, "gpus"),
+        ({"spec.engine": {"kind": "sglang", "args": ["--dp-size=9"]}}, "gpus"),
+        ({"spec.engine": {"kind": "vllm"}, "spec.placement.gpuResourceName": "google.com/tpu"}, "gpuResourceName"),
+    ],
+)
+def test_gpus_that_are_not_given_are_limited_too(edits: Edits, field: str) -> None:
+    assert [problem.path for problem in found({**edits, "spec.drafters": []})] == [f"spec.placement.{field}"]
+
+
 TEMPLATE = {f"spec.template.{path}": value for path, value in BASE.items()}
 REPEATS = {"path": "load.repeats", "values": [3]}
 

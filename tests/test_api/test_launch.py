@@ -706,10 +706,10 @@ def test_rejects_multi_node_flags_in_engine_args(kind: str, args: list[str]) -> 
 @pytest.mark.parametrize(
     ("kind", "size", "args", "expected"),
     [
-        ("vllm", 1, [], "1 processes (tensorParallelSize × --pipeline-parallel-size × --data-parallel-size"),
-        ("vllm", 3, [], "3 processes (tensorParallelSize"),
+        ("vllm", 1, [], "1 processes"),
+        ("vllm", 3, [], "3 processes"),
         ("vllm", 1, ["--prefill_context_parallel_size=3"], "3 processes"),
-        ("sglang", 1, [], "1 processes (tensorParallelSize × --pp-size)"),
+        ("sglang", 1, [], "1 processes"),
         ("sglang", 3, [], "3 processes"),
     ],
 )
@@ -731,3 +731,51 @@ def test_processes_that_cannot_be_divided_among_the_nodes_are_rejected(
 )
 def test_processes_that_can_be_divided_may_span_the_gpus_of_all_nodes(kind: str, size: int, args: list[str]) -> None:
     assert launch_of({**MANY, "spec.engine": {"kind": kind, "tensorParallelSize": size, "args": args}}).worker_args
+
+
+@pytest.mark.parametrize(
+    ("engine", "placement", "expected"),
+    [
+        ({"kind": "vllm"}, {}, 1),
+        ({"kind": "vllm", "tensorParallelSize": 4}, {}, 4),
+        ({"kind": "vllm", "tensorParallelSize": 2, "args": ["-pp", "2", "--data-parallel-size=3"]}, {}, 12),
+        ({"kind": "vllm", "tensorParallelSize": 2, "args": ["--data_parallel_size_local", "2"]}, {}, 2),
+        ({"kind": "vllm", "tensorParallelSize": 16}, {"nodes": 2}, 8),
+        ({"kind": "vllm", "tensorParallelSize": 2}, {"gpus": 3}, 3),
+        ({"kind": "vllm", "tensorParallelSize": 2}, {"gpus": 0}, 0),
+        ({"kind": "vllm", "tensorParallelSize": 2}, {"claimedGpus": 2, "resourceClaimTemplateName": "two"}, 2),
+        ({"kind": "sglang", "tensorParallelSize": 2, "args": ["--dp", "2"]}, {}, 4),
+        ({"kind": "sglang", "tensorParallelSize": 8, "args": ["--dp-size=8", "--enable-dp-attention"]}, {}, 8),
+        ({"kind": "tensorrt-llm", "tensorParallelSize": 2, "args": ["--pp_size", "2"]}, {}, 4),
+        ({"kind": "tensorrt-llm", "tensorParallelSize": 2, "config": {"pipeline_parallel_size": 4}}, {}, 8),
+        ({"kind": "transformers"}, {}, 0),
+        ({"kind": "simulator"}, {}, 0),
+    ],
+)
+def test_each_node_gets_the_gpus_that_the_parallel_sizes_need(
+    engine: dict[str, Any], placement: dict[str, Any], expected: int
+) -> None:
+    run = run_of({"spec.engine": engine, "spec.placement": placement, "spec.drafters": []})
+    assert expand(run).placement.devices == expected
+
+
+def test_the_arm_with_the_largest_parallel_sizes_decides_the_gpus() -> None:
+    run = run_of({"spec.engine": {"kind": "vllm"}, "spec.drafters[0].args": ["--pipeline-parallel-size=2"]})
+    assert expand(run).placement.gpus == 2
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpus", "refused"),
+    [
+        ({"kind": "vllm", "tensorParallelSize": 2, "args": ["-pp=2"]}, 2, True),
+        ({"kind": "vllm", "tensorParallelSize": 2, "args": ["-pp=2"]}, 4, False),
+        ({"kind": "sglang", "args": ["--dp-size=4"]}, 3, True),
+        ({"kind": "tensorrt-llm", "config": {"context_parallel_size": 2}}, 1, True),
+    ],
+)
+def test_fewer_gpus_than_the_parallel_sizes_need_are_refused(engine: dict[str, Any], gpus: int, refused: bool) -> None:
+    edits = {"spec.engine": engine, "spec.placement.gpus": gpus, "spec.drafters": []}
+    if refused:
+        assert refusal_of(edits).startswith("spec.placement.gpus: ")
+    else:
+        expand(run_of(edits))

@@ -28,6 +28,7 @@ from specbench_operator.render.network_policies import network_policies
 from specbench_operator.run.launches.children import serving_nodes
 from specbench_operator.settings import NetworkPolicySettings, OperatorSettings
 from specbench_operator.state.objects import ChildKey, ObjectRef, Pod, fulfils
+from specbench_operator.state.run import parsed_run
 from specbench_testing.cluster_world import ClusterWorld, launched
 from specbench_testing.operator_builders import NOON, OLDER_UID, SETTINGS, UID, operator_run
 from specbench_testing.resources import edit
@@ -38,7 +39,7 @@ FILLED_CACHE = {"spec.placement": {"modelCache": {"claimName": "cache", "fill": 
 
 
 def engine(edits: dict[str, Any]) -> Any:
-    run = parse_run(operator_run(edits))
+    run = parsed_run(operator_run(edits))
     plan = expand(run)
     return engine_job(run, plan, plan.groups[0], 0, SETTINGS)["spec"]["template"]["spec"]
 
@@ -55,6 +56,11 @@ def on_node(node: str) -> dict[str, Any]:
 def test_devices_are_requested_under_their_resource_name(name: str) -> None:
     resources = engine({"spec.placement": {"gpus": 3, "gpuResourceName": name}})["containers"][0]["resources"]
     assert resources == {"requests": {name: "3"}, "limits": {name: "3"}}
+
+
+def test_devices_that_are_not_given_follow_from_the_engine() -> None:
+    split = {"spec.engine": {"kind": "vllm", "tensorParallelSize": 4}, "spec.placement": {}}
+    assert engine(split)["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "4"}
 
 
 def test_a_claim_for_another_device_is_added_to_device_plugin_gpus() -> None:

@@ -25,7 +25,6 @@ from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.plan.size import SECONDS_AN_HOUR, PlanSize, estimate, point_conversations, point_seconds
-from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.workload import Workload
@@ -236,8 +235,6 @@ def _any_count(workload: Workload) -> Workload:
 
 # The estimate of a run, with what is stored of it.
 
-_ON_GPUS = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TENSORRT_LLM)
-
 
 @dataclass(frozen=True)
 class EstimatedRun:
@@ -272,16 +269,8 @@ class RunEstimator:
     def of(self, plan: Plan, deadline_s: int, turns: Mapping[str, Sequence[int]]) -> EstimatedRun:
         """Return the estimate of one run."""
         done = frozenset(find_local_run(self.results, plan).manifests if self.results is not None else ())
-        hours = estimate_hours(_with_gpus(plan), self.assumed, durations_for(plan, self._stored), turns, done)
+        hours = estimate_hours(plan, self.assumed, durations_for(plan, self._stored), turns, done)
         return EstimatedRun(plan, deadline_s, estimate(plan, turns), done, hours, self.results is not None)
-
-
-def _with_gpus(plan: Plan) -> Plan:
-    """Return the plan with the GPUs of `tensorParallelSize`, if the engine needs GPUs and `placement` has none."""
-    if plan.placement.engine_devices or plan.engine.kind not in _ON_GPUS:
-        return plan
-    placement = plan.placement.model_copy(update={"gpus": plan.engine.tensor_parallel_size})
-    return plan.model_copy(update={"placement": placement})
 
 
 def hours_document(runs: Sequence[EstimatedRun]) -> dict[str, Any]:

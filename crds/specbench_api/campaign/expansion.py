@@ -24,6 +24,7 @@ from specbench_api.campaign.names import (
 )  # fmt: skip
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.fence.check import FenceCheck
+from specbench_api.launch.registry import with_gpus
 from specbench_api.launch.supported_methods import support_of
 from specbench_api.plan.canonical import canonical_json, canonical_run, plain_numbers
 from specbench_api.plan.expansion import arms_of, expand
@@ -279,7 +280,7 @@ def _planned(campaign: SpecBenchCampaign, applied: _AppliedCombination, number: 
     own = {LABEL_CAMPAIGN: campaign.metadata.name, **uid, LABEL_ROUND: str(number)}
     labels = {**template.labels, **own}
     metadata = applied.run.metadata.model_copy(update={"name": name, "labels": labels})
-    run = applied.run.model_copy(update={"metadata": metadata})
+    run = applied.run.model_copy(update={"metadata": metadata, "spec": with_gpus(applied.run.spec)})
     resource = {
         "apiVersion": run.api_version,
         "kind": run.kind,

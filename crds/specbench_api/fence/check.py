@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_snake
 from specbench_api.errors import Problem
 from specbench_api.fence.model import Fence, matches
 from specbench_api.launch import llama_cpp, sglang, tensorrt_llm, vllm
+from specbench_api.launch.registry import with_gpus
 from specbench_api.spec.field_paths import values_at
 from specbench_api.spec.placement import PinNode, Placement
 from specbench_api.spec.pod_template import CORE_RESOURCES
@@ -29,6 +30,7 @@ def problems_of(spec: RunSpec, fence: Fence, *, own_images: Sequence[str] = ()) 
     """
     if not fence.enabled:
         return []
+    spec = with_gpus(spec)
     data = spec.to_dict()
     return [
         *_of_lists(data, fence, own_images),

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from specbench_api.errors import Problem
 from specbench_api.launch.launcher import LaunchRequest
 from specbench_api.spec.drafter import Drafter
-from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.engine import Engine, EngineKind
 
 Aliases = Mapping[str, str] | Callable[[str], str]
 """Mapping of short and old spellings to flags, or a function that returns the flag for any spelling."""
@@ -80,22 +81,15 @@ def value_of(args: Sequence[str], flag: str, aliases: Aliases) -> str | None:
     return None
 
 
-def node_problems(order: LaunchRequest, sizes: Sequence[str], aliases: Aliases) -> list[Problem]:
-    """Return a problem if the engine's processes cannot be divided evenly among its nodes.
+def processes_of(engine: Engine, args: Sequence[str], sizes: Sequence[str], aliases: Aliases) -> int:
+    """Return the number of processes of an engine with these arguments, each of which has a GPU.
 
-    `sizes`: flags of the parallel sizes that multiply the tensor parallel size. Engines check this when they start,
-    after all their GPUs are taken.
+    `sizes`: flags of the parallel sizes that multiply the tensor parallel size. A key of the configuration file takes
+    precedence over the flag of its name.
     """
-    processes = order.engine.tensor_parallel_size
-    for flag in sizes:
-        size = value_of(order.engine.args, flag, aliases) or ""
-        processes *= int(size) if size.isdecimal() else 1
-    if processes % order.nodes == 0:
-        return []
-    product = " × ".join(("tensorParallelSize", *sizes))
-    message = f"{processes} processes ({product}) cannot be divided evenly among {order.nodes} nodes"
-    remedy = f"set spec.engine.tensorParallelSize to a multiple of {order.nodes}"
-    return [Problem("spec.placement.nodes", message, remedy)]
+    given = [*(f"--{key}={value}" for key, value in engine.config.items()), *args]
+    values = (value_of(given, flag, aliases) or "" for flag in sizes)
+    return prod((int(each) for each in values if each.isdecimal()), start=engine.tensor_parallel_size)
 
 
 def flag_of(argument: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import ceil
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import variable_problem
+from specbench_api.launch import sglang, tensorrt_llm, vllm
+from specbench_api.launch.arguments import processes_of, variable_problem
 from specbench_api.launch.launcher import (
     ContextRules,
     Launcher,
@@ -23,6 +25,7 @@ from specbench_api.launch.transformers import TransformersLauncher
 from specbench_api.launch.vllm import VllmLauncher
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
+from specbench_api.spec.run import RunSpec
 
 ALREADY_RUNNING = "the endpoints are already running, and specbench starts no engine"
 _FIELDS_OF_RUNNING_SERVERS = ("kind", "endpoints", "dialect", "version", "apiKeySecretRef", "config")
@@ -70,6 +73,28 @@ def equalized(engine: Engine, drafters: Sequence[Drafter]) -> Engine:
     This is decided when planning, so that the plan contains it: the setting is part of what is measured.
     """
     return without_overlap(engine, drafters) if engine.kind is EngineKind.TENSORRT_LLM else engine
+
+
+def gpus_of(engine: Engine, args: Sequence[str]) -> int:
+    """Return the number of GPUs that the parallel sizes need; 0 for an engine that also runs without GPUs."""
+    match engine.kind:
+        case EngineKind.VLLM:
+            return processes_of(engine, args, vllm.PARALLEL_SIZES, vllm.spelled)
+        case EngineKind.SGLANG:
+            return processes_of(engine, args, sglang.parallel_sizes(engine), sglang.spelled)
+        case EngineKind.TENSORRT_LLM:
+            return processes_of(engine, args, tensorrt_llm.PARALLEL_SIZES, tensorrt_llm.ALIASES)
+    return 0
+
+
+def with_gpus(spec: RunSpec) -> RunSpec:
+    """Return the spec with the number of GPUs that its engine needs, if it gives none, and no claim provides them."""
+    place, engine = spec.placement, spec.engine
+    arms = [(*engine.args, *drafter.args) for drafter in spec.drafters] or [engine.args]
+    needed = max(gpus_of(engine, args) for args in arms)
+    if place.gpus is not None or place.claimed_gpus or not needed:
+        return spec
+    return spec.model_copy(update={"placement": place.model_copy(update={"gpus": ceil(needed / place.nodes)})})
 
 
 _CACHE_RESETS: dict[str, str | None] = {
@@ -146,7 +171,18 @@ def launch_problems(order: LaunchRequest) -> list[Problem]:
         variable_problem(engine.kind, variable.name, f"spec.engine.env[{row}].name")
         for row, variable in enumerate(engine.env)
     )
-    return [*filter(None, variables), *_of_config(engine), *LAUNCHERS[engine.kind].problems(order)]
+    return [*filter(None, variables), *_of_config(engine), *_of_gpus(order), *LAUNCHERS[engine.kind].problems(order)]
+
+
+def _of_gpus(order: LaunchRequest) -> Iterator[Problem]:
+    """Report what engines check only when they start, after all their GPUs are taken."""
+    processes = gpus_of(order.engine, (*order.engine.args, *(order.drafter.args if order.drafter else ())))
+    product = f"{processes} processes (tensorParallelSize, times the parallel sizes in args)"
+    if processes % order.nodes:
+        remedy = f"set spec.engine.tensorParallelSize to a multiple of {order.nodes}"
+        yield Problem("spec.placement.nodes", f"{product} cannot be divided evenly among {order.nodes} nodes", remedy)
+    elif 0 < order.gpus < processes:
+        yield Problem("spec.placement.gpus", f"{product} need more than {order.gpus} GPUs", "remove it, or raise it")
 
 
 def _of_config(engine: Engine) -> list[Problem]:

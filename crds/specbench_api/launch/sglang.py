@@ -17,7 +17,7 @@ import json
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import EngineFlags, argument_problems, node_problems, value_of
+from specbench_api.launch.arguments import EngineFlags, argument_problems, value_of
 from specbench_api.launch.launcher import (
     BLOCK,
     CONFIG_FOLDER,
@@ -82,7 +82,8 @@ _ALIASES = {
     "--model": "--model-path", "--tensor-parallel-size": "--tp-size", "--tp": "--tp-size",
     "--speculative-draft-model": "--speculative-draft-model-path",
     "--speculative-dflash-block-size": "--speculative-num-draft-tokens",
-    "--pipeline-parallel-size": "--pp-size", "--data-parallel-size": "--dp-size", "--ep": "--ep-size",
+    "--pipeline-parallel-size": "--pp-size", "--data-parallel-size": "--dp-size", "--dp": "--dp-size",
+    "--ep": "--ep-size",
     "--expert-parallel-size": "--ep-size", "--attention-data-parallel-size": "--attn-dp-size",
     "--attention-context-parallel-size": "--attn-cp-size", "--moe-data-parallel-size": "--moe-dp-size",
     "--enable-hicache": "--enable-hierarchical-cache", "--nccl-init-addr": "--dist-init-addr",
@@ -149,7 +150,7 @@ class SglangLauncher:
         managed += _ADAPTER if order.target.adapter else ()
         flags = EngineFlags(managed, spelled, _REMEDIES)
         found = argument_problems(order, flags, _alike(order), _drafting(drafter))
-        found += [*uri_problems(order.target, "SGLang"), *node_problems(order, ("--pp-size",), spelled)]
+        found += uri_problems(order.target, "SGLang")
         found += _adapter_problems(drafter, order.drafter_path) if drafter and order.target.adapter else []
         return [*found, *(_drafter_problems(drafter, order.drafter_path) if drafter else ())]
 
@@ -171,6 +172,12 @@ class SglangLauncher:
         found = default_verification(GREEDY, TOKEN_MATCH, f"sglang {SGLANG_RELEASE}{except_for}")
         relaxed = DerivedMethod(f"acceptance thresholds{LOSSY}", "; ".join(lossy))
         return Verification(found.drafts, relaxed, lossy) if lossy else found
+
+
+def parallel_sizes(engine: Engine) -> tuple[str, ...]:
+    """Return the flags of the sizes that multiply the tensor parallel size; data-parallel attention divides it."""
+    divided = value_of(engine.args, "--enable-dp-attention", spelled) is not None
+    return ("--pp-size",) if divided else ("--pp-size", "--dp-size")
 
 
 def spelled(flag: str) -> str:

@@ -89,9 +89,12 @@ _LOSSY_KEYS = {
 _MANAGED = (
     "--tp_size", "--host", "--port", "--extra_llm_api_options", "--tokenizer", "--revision", "--served_model_name",
 )  # fmt: skip
-_ALIASES = {
+PARALLEL_SIZES = ("--pp_size", "--cp_size")
+"""Flags of the sizes that multiply the tensor parallel size; a key of `engine.config` has the long name."""
+ALIASES = {
     "--config": "--extra_llm_api_options", "--tensor_parallel_size": "--tp_size",
     "--pipeline_parallel_size": "--pp_size", "--moe_expert_parallel_size": "--ep_size",
+    "--context_parallel_size": "--cp_size",
 }  # fmt: skip
 _REMEDIES = {
     "--tp_size": "set spec.engine.tensorParallelSize",
@@ -100,7 +103,7 @@ _REMEDIES = {
     "--revision": "set spec.model.revision",
     "--served_model_name": "set spec.model.name",
 }
-_FLAGS = EngineFlags(_MANAGED, _ALIASES, _REMEDIES, repeatable=("--custom_module_dirs",))
+_FLAGS = EngineFlags(_MANAGED, ALIASES, _REMEDIES, repeatable=("--custom_module_dirs",))
 _FIELDS_OF_SPEC = {
     "model": "set spec.model",
     "tokenizer": "set spec.model.tokenizer",

@@ -23,7 +23,6 @@ from specbench_api.launch.arguments import (
     EngineFlags,
     argument_problems,
     flag_of,
-    node_problems,
 )
 from specbench_api.launch.launcher import (
     BLOCK,
@@ -245,6 +244,8 @@ _MANAGED = (
     "--speculative-config", "--per-request-spec-decode-metrics", "--stream-interval", "--enable-prompt-tokens-details",
     "--enable-log-stats", "--config",
 )  # fmt: skip
+PARALLEL_SIZES = ("--pipeline-parallel-size", "--data-parallel-size", "--prefill-context-parallel-size")
+"""Flags of the sizes that multiply the tensor parallel size."""
 _SPREAD = ("--nnodes", "--node-rank", "--master-addr", "--headless")
 _CACHE = ("--enable-prefix-caching",)
 _EQUALIZED = ("--generation-config",)
@@ -314,8 +315,7 @@ class VllmLauncher:
         found = argument_problems(order, flags, ("--model", *_alike(order)), _drafting(order.drafter, order.target))
         if order.drafter:
             found += [*_too_old(order.engine), *speculation_problems(order), *_dynamic(order)]
-        sizes = ("--pipeline-parallel-size", "--data-parallel-size", "--prefill-context-parallel-size")
-        return [*found, *_unreachable(order.target), *node_problems(order, sizes, spelled)]
+        return [*found, *_unreachable(order.target)]
 
     def verification(self, engine: Engine, drafter: Drafter) -> Verification:  # noqa: ARG002 -- the drafter sets it
         """Return the methods that the drafter's `speculativeConfig` sets, or vLLM's defaults."""

@@ -11,6 +11,7 @@ import hashlib
 import json
 from typing import Any
 
+from specbench_api.launch.registry import with_gpus
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.chat_template import AppliedBy
 from specbench_api.spec.gate import Gate
@@ -62,7 +63,7 @@ def _workload(fields: dict[str, Any]) -> dict[str, Any]:
 
 def hardware_of(placement: Placement) -> dict[str, Any]:
     """Return the requested hardware: the part of the placement that is measured."""
-    whole = placement.to_dict()
+    whole = {"gpus": 0, **placement.to_dict()}
     return {field: whole[field] for field in HARDWARE} | _later_hardware(
         placement.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     )
@@ -84,7 +85,7 @@ def canonical_run(spec: RunSpec) -> dict[str, Any]:
     Whole numbers are written as integers, because the API server stores 1.0 as 1 where no schema applies. The order of
     load levels does not count, because they are always measured in ascending order.
     """
-    fields = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    fields = with_gpus(spec).model_dump(mode="json", by_alias=True, exclude_defaults=True)
     placement = fields.get("placement", {})
     measured = {field: value for field, value in fields.items() if field not in NOT_MEASURED}
     measured["load"] = _plain_load(spec.load, fields["load"])
@@ -98,7 +99,7 @@ def canonical_run(spec: RunSpec) -> dict[str, Any]:
         measured.pop("promptCache", None)
     if "engine" in fields:
         measured["engine"] = _without(fields["engine"], "apiKeySecretRef")
-    hardware = {field: placement[field] for field in HARDWARE if field in placement} | _later_hardware(placement)
+    hardware = {field: placement[field] for field in HARDWARE if placement.get(field)} | _later_hardware(placement)
     plain: dict[str, Any] = plain_numbers({"schemaVersion": RUN_SCHEMA, **measured, "hardware": hardware})
     return plain
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
-from specbench_api.launch.registry import LAUNCHERS, equalized
+from specbench_api.launch.registry import LAUNCHERS, equalized, with_gpus
 from specbench_api.plan.canonical import point_hash
 from specbench_api.plan.plan import REPEATS_OF_ROUND, Arm, EngineGroup, Plan, Point
 from specbench_api.plan.validation import (
@@ -40,7 +40,7 @@ from specbench_api.spec.run import Metadata, RunSpec, SpecBenchRun, default_cach
 
 def expand(run: SpecBenchRun) -> Plan:
     """Return the plan of a run. Raises InvalidSpec for problems that no schema can check: engines, flags, sizes."""
-    run = _with_equalized_engine(run)
+    run = _with_resolved_engine(run)
     arms = arms_of(run.spec)
     _raise_if_any([*engine_problems(run.spec, arms), *placement_problems(run.spec), *plan_problems(run.spec, arms)])
     plan = _plan(run, arms)
@@ -50,15 +50,16 @@ def expand(run: SpecBenchRun) -> Plan:
 
 def lay_out(run: SpecBenchRun) -> Plan:
     """Return the plan of a run whose engines are not launched by specbench, without checking engines and placement."""
-    run = _with_equalized_engine(run)
+    run = _with_resolved_engine(run)
     arms = arms_of(run.spec)
     _raise_if_any(plan_problems(run.spec, arms))
     return _plan(run, arms)
 
 
-def _with_equalized_engine(run: SpecBenchRun) -> SpecBenchRun:
-    engine = equalized(run.spec.engine, run.spec.drafters)
-    return run.model_copy(update={"spec": run.spec.model_copy(update={"engine": engine})})
+def _with_resolved_engine(run: SpecBenchRun) -> SpecBenchRun:
+    """Return the run with the number of GPUs, and the settings of the engine, that follow from its other fields."""
+    spec = with_gpus(run.spec)
+    return run.model_copy(update={"spec": spec.model_copy(update={"engine": equalized(spec.engine, spec.drafters)})})
 
 
 def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:
@@ -88,7 +89,7 @@ def flaws_of_stored(plan: Plan, run: SpecBenchRun) -> list[Problem]:
 
     Anybody may have written it. What is left to it are its points, their order, and the policy of prompt caches.
     """
-    run, own = _with_equalized_engine(run), without_added_rounds(plan)
+    run, own = _with_resolved_engine(run), without_added_rounds(plan)
     arms = arms_of(run.spec)
     others = [name for name, value in _taken_from(run, arms).items() if getattr(own, name) != value]
     if others:

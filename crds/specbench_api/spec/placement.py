@@ -219,22 +219,24 @@ class Placement(RuledModel):
             lambda placement: not placement.claimed_gpus or placement.resource_claim_template_name is not None,
         ),
         ValidationRule(
-            "!has(self.claimedGpus) || self.claimedGpus == 0 || self.gpus == 0",
+            "!has(self.claimedGpus) || self.claimedGpus == 0 || !has(self.gpus) || self.gpus == 0",
             "set either gpus (from the device plugin) or claimedGpus (from the resource claim), not both: the engine"
             " would hold the GPUs of both",
             lambda placement: not placement.claimed_gpus or not placement.gpus,
         ),
         ValidationRule(
-            "!has(self.resourceClaimTemplateName) || self.gpus > 0 || (has(self.claimedGpus) && self.claimedGpus > 0)",
+            "!has(self.resourceClaimTemplateName) || (has(self.gpus) && self.gpus > 0)"
+            " || (has(self.claimedGpus) && self.claimedGpus > 0)",
             "resourceClaimTemplateName needs the number of GPUs: set claimedGpus to the number that one claim provides,"
             " or set gpus if the claim provides other devices (a network, an IMEX channel)",
             lambda placement: placement.resource_claim_template_name is None or placement.devices > 0,
         ),
     )
 
-    gpus: Annotated[int, Field(ge=0, le=64)] = 0
+    gpus: Annotated[int, Field(ge=0, le=64)] | None = None
     """Number of accelerators that each engine pod requests, in devices of gpuResourceName; a MIG slice counts as one.
-    """
+    Without it: the product of the parallel sizes (tensor, pipeline, data) of vllm, sglang and tensorrt-llm, divided by
+    `nodes`, unless a claim provides GPUs; 0 for other engines."""
     gpu_resource_name: Annotated[str, Field(min_length=3, max_length=253, pattern=QUALIFIED_NAME)] = "nvidia.com/gpu"
     """Extended resource of the accelerator: nvidia.com/gpu, nvidia.com/mig-1g.10gb, amd.com/gpu, google.com/tpu, …"""
     resource_claim_template_name: ObjectName | None = None
@@ -288,7 +290,7 @@ class Placement(RuledModel):
     @property
     def devices(self) -> int:
         """Number of GPUs of one engine pod, whether requested or claimed."""
-        return self.gpus + self.claimed_gpus
+        return (self.gpus or 0) + self.claimed_gpus
 
     @property
     def engine_devices(self) -> int:

@@ -45,9 +45,10 @@ DRAFTERS_OF_ENDPOINTS = ValidationRule(
     " each server in engine.endpoints",
     lambda spec: not (spec.engine.is_external and spec.drafters),
 )
+_DEVICES = "(has(self.placement.gpus) ? self.placement.gpus : 0) + self.placement.claimedGpus"
 SPLIT_TOO_FAR = ValidationRule(
-    "self.engine.tensorParallelSize <= 1 || self.placement.gpus + self.placement.claimedGpus == 0"
-    " || self.engine.tensorParallelSize <= (self.placement.gpus + self.placement.claimedGpus) * self.placement.nodes",
+    f"self.engine.tensorParallelSize <= 1 || {_DEVICES} == 0"
+    f" || self.engine.tensorParallelSize <= ({_DEVICES}) * self.placement.nodes",
     "engine.tensorParallelSize is larger than placement.gpus (or claimedGpus) times nodes: request as many GPUs as the"
     " model is split over",
     lambda spec: not 0 < spec.placement.engine_devices < spec.engine.tensor_parallel_size,

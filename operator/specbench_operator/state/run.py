@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from specbench_api.launch.registry import with_gpus
 from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import Metadata, SpecBenchRun
@@ -178,14 +179,17 @@ _METADATA = tuple(Metadata.model_fields)
 
 
 def parsed_run(resource: Mapping[str, Any]) -> SpecBenchRun:
-    """The run, without its status. Raises InvalidSpec with every problem."""
+    """The run, without its status and with the GPUs that its engine needs. Raises InvalidSpec with every problem."""
     meta = resource["metadata"]
     read = {**resource, "metadata": {name: meta[name] for name in _METADATA if name in meta}}
     read.pop("status", None)
     text = to_json(read)
-    return _remembered(text) if len(text) <= REMEMBERED_BYTES_MAX else parse_run(read)
+    return _remembered(text) if len(text) <= REMEMBERED_BYTES_MAX else _parsed(text)
 
 
-@lru_cache(maxsize=REMEMBERED_MAX)
-def _remembered(text: bytes) -> SpecBenchRun:
-    return parse_run(from_json(text))
+def _parsed(text: bytes) -> SpecBenchRun:
+    run = parse_run(from_json(text))
+    return run.model_copy(update={"spec": with_gpus(run.spec)})
+
+
+_remembered = lru_cache(maxsize=REMEMBERED_MAX)(_parsed)
