@@ -34,7 +34,6 @@ from specbench_api.spec.dataset import GENERATED_SOURCES, Source
 from specbench_api.spec.parsing import parse_campaign, parse_run
 from specbench_client.analysis.decision.request import Prices
 from specbench_client.cli import cli
-from specbench_client.cli.options import with_bucket
 from specbench_client.dataset.speed_bench_texts import RESOLVERS
 from specbench_client.documents.recommendation import RecommendationAnswer
 from specbench_client.documents.what_if import CostModel
@@ -134,7 +133,7 @@ def _validate(document: Any) -> None:
     if document.get("kind") == "SpecBenchCampaign":
         expand_campaign(parse_campaign(document))
     elif document.get("kind") == "SpecBenchRun":
-        expand(parse_run(with_bucket(document)))
+        expand(parse_run(document))
     elif "specbench.io/cost-model/v1" in document.values():
         CostModel.model_validate(document)
     elif "fence" in document:
@@ -143,7 +142,7 @@ def _validate(document: Any) -> None:
         # Part of a run's spec: the rest comes from an example.
         run = yaml.safe_load(read("examples/local-simulator.yaml"))
         run["spec"] |= document.get("spec", document)
-        parse_run(with_bucket(run))
+        parse_run(run)
 
 
 def cited_tests(page: Path) -> Problems:

@@ -345,16 +345,27 @@ def _command() -> Row:
     }
 
 
-_S3 = "variables.run.results.s3"
+_S3 = "variables.s3"
 
 
 def _store_variables() -> Iterator[Row]:
-    """The endpoint and the bucket as one text, separated by a space, which neither contains."""
+    """The store or the default; its endpoint and bucket as one text, separated by a space, which neither contains."""
+    given = "variables.run.results"
+    default = "dyn(variables.defaultStore)"
+    yield {"name": "s3", "expression": f"has({given}) && has({given}.s3) ? {given}.s3 : {default}"}
     yield {"name": "endpoint", "expression": f"has({_S3}.endpoint) ? {_S3}.endpoint : ''"}
     yield {"name": "store", "expression": f"variables.endpoint + ' ' + {_S3}.bucket"}
 
 
 def _store() -> Iterator[Row]:
+    yield {
+        "expression": f"{_S3}.bucket != ''",
+        "messageExpression": (
+            "variables.base + '.results.s3: is not set, and this cluster has no default store: set it, or ask the"
+            " administrator to set fence.defaultStore of the chart'"
+        ),
+        "reason": "Forbidden",
+    }
     yield {
         "expression": "variables.store.matches(variables.fence.stores)",
         "messageExpression": (

@@ -119,6 +119,7 @@ async def operate(
         leader_worker_sets=settings.leader_worker_sets,
         network_policies=settings.network_policies is not None,
         limits=settings.limits,
+        default_store=settings.fence.default_store if settings.fence else None,
     )
     live_runs = observe_runs(api, secrets=SecretReader(api, opt_in=settings.secrets_opt_in))
     writer, parsed_runs = Writer(api), ParsedRuns()

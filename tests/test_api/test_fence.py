@@ -32,7 +32,7 @@ from specbench_testing.fenced_runs import (
     Edits,
     reading,
 )
-from specbench_testing.resources import campaign_of, run_of
+from specbench_testing.resources import MISSING, campaign_of, run_of
 
 VALUES = Path(__file__).resolve().parents[2] / "helm/specbench/values.yaml"
 
@@ -74,6 +74,21 @@ def test_every_spelling_of_a_local_address_is_refused(endpoint: str) -> None:
 )
 def test_gpus_that_are_not_given_are_limited_too(edits: Edits, field: str) -> None:
     assert [problem.path for problem in found({**edits, "spec.drafters": []})] == [f"spec.placement.{field}"]
+
+
+@pytest.mark.parametrize(
+    ("default", "path"),
+    [
+        ({"bucket": "results", "credentialsSecretRef": {"name": "mine"}}, None),
+        ({"bucket": "results"}, "spec.results.s3.credentialsSecretRef"),
+        ({"bucket": "team-a", "endpoint": "https://s3.example"}, None),
+        ({"bucket": "elsewhere", "credentialsSecretRef": {"name": "mine"}}, "spec.results.s3"),
+    ],
+)
+def test_the_default_store_is_limited_as_if_the_run_named_it(default: dict[str, Any], path: str | None) -> None:
+    fence = Fence.from_json(json.dumps({**FENCE, "defaultStore": default}))
+    problems = problems_of(run_of({"spec.results": MISSING}).spec, fence, own_images=[OWN_REPOSITORY])
+    assert [problem.path for problem in problems] == ([path] if path else [])
 
 
 TEMPLATE = {f"spec.template.{path}": value for path, value in BASE.items()}

@@ -26,7 +26,7 @@ from specbench_testing.fenced_runs import (
 )
 from specbench_testing.fenced_runs import REFUSED as REFUSED_BY_FENCE
 from specbench_testing.operator_process import eventually
-from specbench_testing.resources import Resource, campaign, resource
+from specbench_testing.resources import MISSING, Resource, campaign, resource
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -76,7 +76,8 @@ def site(cluster: Cluster, crd: Definition, campaign_crd: Definition) -> Iterato
 
 @pytest.fixture(scope="module")
 def fenced(cluster: Cluster, crd: Definition, campaign_crd: Definition) -> Iterator[PolicySite]:
-    values = {"fence": FENCE, "image": {"repository": OWN_REPOSITORY}}
+    default = {"bucket": "results", "credentialsSecretRef": {"name": "no-secret-of-the-author"}}
+    values = {"fence": {**FENCE, "defaultStore": default}, "image": {"repository": OWN_REPOSITORY}}
     with cluster.namespace("fence") as namespace, installed_policies(cluster, namespace, values) as operator:
         grant(cluster, namespace, operator, "operator", [RUNS])
         found = PolicySite(cluster, namespace, operator)
@@ -223,12 +224,19 @@ def test_the_fence_refuses_what_the_operator_refuses(fenced: PolicySite) -> None
     assert wrong == []
 
 
+def test_a_run_without_a_store_has_the_default_of_the_chart(fenced: PolicySite) -> None:
+    assert fenced.refusal(resource({"spec.results": MISSING}), user=ADMIN) == ""
+    elsewhere = {"spec.results": MISSING, "spec.workloads[0].dataset.uri": "s3://elsewhere/chat.jsonl"}
+    assert ": spec.workloads[].dataset.uri: " in fenced.refusal(resource(elsewhere), user=ADMIN)
+
+
 def test_a_forced_queue_refuses_what_it_does_not_support(cluster: Cluster, fenced: PolicySite) -> None:
     queued = {"fence": FORCED_QUEUE, "image": {"repository": OWN_REPOSITORY}}
     first = resource({**BASE, **REFUSED_BY_QUEUE[0][0]})
     assert [fenced.refusal(resource({**BASE, **edits}), user=ADMIN) for edits, _ in REFUSED_BY_QUEUE] == ["", ""]
     with installed_policies(cluster, fenced.namespace, queued, name=f"{fenced.namespace}-queue"):
         wait_for(fenced, first, refused=True)
+        assert ": spec.results.s3: is not set" in fenced.refusal(resource({"spec.results": MISSING}), user=ADMIN)
         for edits, path in REFUSED_BY_QUEUE:
             message = fenced.refusal(resource({**BASE, **edits}), user=ADMIN)
             assert f": spec.{path}: " in message

@@ -486,6 +486,8 @@ def test_on_openshift_the_operators_pod_has_no_user_id(
         ({"watchNamespaces": ["A"]}, "watchNamespaces"),
         ({"fence": {"image": []}}, "image"),
         ({"fence": {"limits": {"gpus": -1}}}, "gpus"),
+        ({"fence": {"defaultStore": {"endpoint": "http://minio:9000"}}}, "bucket"),
+        ({"fence": {"defaultStore": {"bucket": "a", "credentials": "b"}}}, "credentials"),
         (
             {"metrics": {"service": {"enabled": False}, "serviceMonitor": {"enabled": True}}},
             "metrics.serviceMonitor.enabled needs metrics.service.enabled",

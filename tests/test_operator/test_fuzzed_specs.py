@@ -24,6 +24,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.plan.size import estimate
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.parsing import parse_resource, read_yaml
+from specbench_api.spec.results import S3
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.client_jobs import client_job, plan_config_map, report_job
 from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set_job
@@ -53,7 +54,9 @@ def documents() -> list[Any]:
 
 
 def render_all(run: SpecBenchRun, plan: Plan) -> None:
-    """Render every child of a run."""
+    """Render every child of a run, which has a default store if it names none."""
+    results = run.spec.results.model_copy(update={"s3": run.spec.results.s3 or S3(bucket="default")})
+    run = run.model_copy(update={"spec": run.spec.model_copy(update={"results": results})})
     plan_config_map(run, plan, "", "")
     report_job(run, plan, SETTINGS, "")
     estimate(plan)

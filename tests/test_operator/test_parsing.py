@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,8 +14,10 @@ from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.expansion import expand, with_another_round
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.conditions import ConditionType
+from specbench_api.spec.conditions import ConditionType, Phase
 from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.results import S3
+from specbench_api.spec.secret_refs import SecretRef
 from specbench_operator.cluster.kubernetes_api import RUN
 from specbench_operator.cluster.parsing import (
     leader_worker_set_owners,
@@ -25,6 +27,7 @@ from specbench_operator.cluster.parsing import (
     parse_pod,
 )
 from specbench_operator.cluster.results import known_results_uid, newest_matching_results, with_adopted_uid
+from specbench_operator.cluster.run_observer import RunObserver
 from specbench_operator.cluster.s3 import Listing
 from specbench_operator.cluster.store_session import StoreError
 from specbench_operator.render.job_annotations import (
@@ -37,6 +40,7 @@ from specbench_operator.render.job_annotations import (
     with_engine_nodes,
     with_prior_launches,
 )
+from specbench_operator.run.decide import decide_run
 from specbench_operator.state.objects import (
     ChildKey,
     ContainerTerminated,
@@ -48,12 +52,12 @@ from specbench_operator.state.objects import (
     PriorLaunches,
     Relaunch,
 )
-from specbench_operator.state.run import REMEMBERED_BYTES_MAX, NamespaceRun, RunObservation, parsed_run
+from specbench_operator.state.run import REMEMBERED_BYTES_MAX, NamespaceRun, RunObservation, StoredResults, parsed_run
 from specbench_testing.cluster_world import AWAY, ClusterWorld
 from specbench_testing.fake_api import FakeApi, FakeBucket, FakeResults, Raw, observe
 from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_status
-from specbench_testing.operator_builders import OLDER_UID, UID, operator_run
-from specbench_testing.resources import edit
+from specbench_testing.operator_builders import OLDER_UID, SETTINGS, UID, operator_run
+from specbench_testing.resources import MISSING, edit, endpoint_edits
 
 AT = "2026-01-02T12:00:00Z"
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -414,6 +418,54 @@ def test_creates_nothing_and_reports_no_uri_while_s3_is_unreachable() -> None:
     world.plan_there = world.plan.to_json()
     world.settle()
     assert world.launched == [world.engine()]
+
+
+DEFAULT_STORE = S3(bucket="default", credentials_secret_ref=SecretRef(name="bench-s3"))
+BEGUN = {"bucket": "begun"}
+
+
+@pytest.mark.parametrize(
+    ("edits", "status", "bucket"),
+    [
+        ({"spec.results": MISSING}, {}, "default"),
+        ({"spec.results": {"adopt": OLDER_UID}}, {}, "default"),
+        ({"spec.results": {}}, {"store": BEGUN}, "default"),
+        ({"spec.results": {}}, {"store": BEGUN, "phase": "Invalid"}, "default"),
+        ({"spec.results": {}}, {"store": BEGUN, "phase": "Invalid", "startTime": AT}, "begun"),
+        ({"spec.results": {}}, {"store": BEGUN, "phase": "Analyzing"}, "begun"),
+        ({"spec.results": {}}, {"store": BEGUN, "phase": "Succeeded"}, "begun"),
+        ({}, {"store": BEGUN, "startTime": AT}, "results"),
+    ],
+)
+def test_a_run_without_a_store_has_the_default_and_keeps_it_once_it_has_begun(
+    edits: dict[str, Any], status: dict[str, Any], bucket: str
+) -> None:
+    observed = observe(FakeApi.of({**operator_run(edits), "status": status}), default_store=DEFAULT_STORE).resource
+    assert parsed_run(observed).spec.results.store.bucket == bucket
+
+
+def test_another_default_store_does_not_move_a_run_that_has_begun() -> None:
+    run = operator_run({"spec.results": MISSING, "spec.placement": {}, **endpoint_edits("a")})
+    store: Any = FakeResults()
+    observed = RunObserver(FakeApi.of(run), store, default_store=DEFAULT_STORE).observe_cluster("default", "demo")
+    assert observed is not None
+    decision = decide_run(replace(observed, stored=StoredResults()), SETTINGS, NOON)
+    (job,) = (made for made in decision.apply if made["kind"] == "Job")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    secrets = {row["valueFrom"]["secretKeyRef"]["name"] for row in container["env"] if "valueFrom" in row}
+    assert ("s3://default" in container["args"], secrets) == (True, {"bench-s3"})
+    begun = {**run, "status": decision.status.to_dict()}
+    for later in (S3(bucket="elsewhere"), None):
+        kept = RunObserver(FakeApi.of(begun), store, default_store=later).read_run("default", "demo")
+        assert kept is not None
+        assert parsed_run(kept).spec.results.s3 == DEFAULT_STORE
+
+
+def test_a_run_without_a_store_is_refused_where_there_is_no_default() -> None:
+    observed = observe(FakeApi.of(operator_run({"spec.results": MISSING})))
+    decision = decide_run(observed, SETTINGS, NOON)
+    assert (decision.apply, decision.status.phase) == ((), Phase.INVALID)
+    assert "spec.results.s3: is not set" in str(decision.status.conditions)
 
 
 def test_a_spec_with_a_fixed_uid_or_no_adoption_is_unchanged() -> None:

@@ -37,7 +37,6 @@ from specbench_client.cli.options import (
     RESULTS,
     RETRIES,
     RETRY_INVALID,
-    UNUSED_BUCKET,
     field_options,
     with_fields,
 )
@@ -354,7 +353,6 @@ class Measurement:
                 "repeats": REPEATS_MAX if options["until_sure"] else REPEATS_TO_DECIDE if compared else 1,
                 "order": str(ArmOrder.INTERLEAVED if compared else ArmOrder.SEQUENTIAL),
             },
-            "results": {"s3": {"bucket": UNUSED_BUCKET}},
         }
         if options["rate"] or options["arrival"] == ArrivalProcess.TRACE:
             spec["load"] |= {"slots": UNUSED_SLOTS, "arrival": {"seed": options["seed"] or 0}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.redaction import KNOWN_MIN
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_api.spec.field_paths import replaced, steps_of, values_at
+from specbench_api.spec.field_paths import replaced, steps_of
 from specbench_api.spec.latency_percentiles import TERMINAL_STATISTICS
 from specbench_api.spec.parsing import (
     ONE_RESOURCE,
@@ -213,28 +213,10 @@ SETTABLE = ("spec", "metadata")
 
 def read_spec_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun | SpecBenchCampaign:
     """Return the resource in a file, or on stdin for `-`, with overrides applied. Raises InvalidSpec."""
-    resource: Any = with_bucket(read_yaml_file(path, ONE_RESOURCE))
+    resource: Any = read_yaml_file(path, ONE_RESOURCE)
     for setting in settings:
         resource = _override(resource, setting)
     return parse_resource(resource)
-
-
-UNUSED_BUCKET = "not-used-here"
-"""In place of results.s3, which only a cluster needs."""
-
-
-def with_bucket(resource: dict[str, Any]) -> dict[str, Any]:
-    """Return a resource with a bucket in place of results.s3, if it has none."""
-    steps = (
-        "spec",
-        *(["template", "spec"] if resource.get("kind") == SpecBenchCampaign.__name__ else []),
-        "results",
-        "s3",
-    )
-    if not any(values_at(resource, steps)):
-        with suppress(LookupError):  # a list where a mapping belongs, which the parser reports
-            resource = replaced(resource, steps, {"bucket": UNUSED_BUCKET})
-    return resource
 
 
 def read_yaml_file(path: Path, remedy: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.workload import Workload
-from specbench_client.cli.options import OUTPUT, SET, SPEC_PATH, UNUSED_BUCKET, prefixed, read_spec_file, read_yaml_file
+from specbench_client.cli.options import OUTPUT, SET, SPEC_PATH, prefixed, read_spec_file, read_yaml_file
 from specbench_client.cli.streams import echo, echo_json
 from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.summary import MIN_WINDOWS
@@ -233,8 +233,8 @@ def _validated(file: Path, settings: tuple[str, ...], fence: FenceCheck | None, 
     reject_prompts_missing_everywhere(plans, base_dir)
     missing += read_local_inputs(plans, base_dir)
     spec = resource.spec.template.spec if isinstance(resource, SpecBenchCampaign) else resource.spec
-    if spec.results.s3.bucket == UNUSED_BUCKET:
-        warnings.append("spec.results.s3: is not set, and a cluster needs it; `specbench run` does not")
+    if spec.results.s3 is None and not (fence and fence.fence.default_store):
+        warnings.append("spec.results.s3: is not set, and a cluster without fence.defaultStore needs it")
     if output == "text":
         echo(f"{file}: valid: {_counted(plans, len(runs))}")
     print_warnings(warnings, missing)

@@ -31,14 +31,14 @@ def problems_of(spec: RunSpec, fence: Fence, *, own_images: Sequence[str] = ()) 
     if not fence.enabled:
         return []
     spec = with_gpus(spec)
-    data = spec.to_dict()
+    data, s3 = spec.to_dict(), spec.results.s3 or fence.default_store
     return [
         *_of_lists(data, fence, own_images),
         *_of_pod_affinity(data),
         *_of_command(spec, fence),
-        *_of_store(spec.results.s3, fence),
+        *(_of_store(s3, fence) if s3 else ()),
         *_of_endpoints(spec, fence),
-        *_of_addresses(data, spec.results.s3, fence),
+        *(_of_addresses(data, s3, fence) if s3 else ()),
         *_of_limits(spec, fence),
         *_of_forced_queue(spec.placement, fence.force.queue_name),
     ]
@@ -76,7 +76,7 @@ class FenceCheck:
 
     def problems_of_baseline(self, spec: RunSpec, location: str) -> list[Problem]:
         """Return why a run's gate must not read this baseline, which another run's status names."""
-        return list(of_address("spec.gate.baselineRef", location, spec.results.s3, self.fence))
+        return list(of_address("spec.gate.baselineRef", location, spec.results.store, self.fence))
 
 
 def _of_lists(data: dict[str, Any], fence: Fence, own_images: Sequence[str]) -> Iterator[Problem]:

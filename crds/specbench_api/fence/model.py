@@ -15,6 +15,7 @@ from pydantic import Field
 
 from specbench_api.api_model import ApiModel
 from specbench_api.spec.placement import Placement, Toleration
+from specbench_api.spec.results import S3
 
 Pattern = Annotated[str, Field(min_length=1, max_length=512)]
 Patterns = tuple[Pattern, ...]
@@ -99,6 +100,8 @@ class Fence(ApiModel):
     stores: tuple[StoreRule, ...] = ()
     endpoints: Patterns = ()
     """URLs of running servers to which clients may send load, with the patterns of `StoreRule.endpoint`."""
+    default_store: S3 | None = None
+    """Store of runs that name none. Like theirs, it must match `stores`, and its Secret is in the run's namespace."""
     force: ForcedValues = ForcedValues()
     limits: Limits = Limits()
 

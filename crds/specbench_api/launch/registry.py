@@ -90,7 +90,7 @@ def gpus_of(engine: Engine, args: Sequence[str]) -> int:
 def with_gpus(spec: RunSpec) -> RunSpec:
     """Return the spec with the number of GPUs that its engine needs, if it gives none, and no claim provides them."""
     place, engine = spec.placement, spec.engine
-    arms = [(*engine.args, *drafter.args) for drafter in spec.drafters] or [engine.args]
+    arms = [(*engine.args, *drafter.args) for drafter in spec.drafters] or [(*engine.args,)]
     needed = max(gpus_of(engine, args) for args in arms)
     if place.gpus is not None or place.claimed_gpus or not needed:
         return spec

@@ -59,8 +59,7 @@ LATEST = "Latest"
 class Results(RuledModel):
     """Where results are stored.
 
-    `specbench run` stores them in the folder of its flag `--results` (default: ./specbench-results); its file needs no
-    `results`.
+    `specbench run` stores them in the folder of its flag `--results` (default: ./specbench-results) instead.
     """
 
     rules: ClassVar = (
@@ -71,11 +70,18 @@ class Results(RuledModel):
         ),
     )
 
-    s3: S3
-    """The bucket."""
+    s3: S3 | None = None
+    """The bucket. Without it: the default of the cluster (`fence.defaultStore` of the chart), as status.store has it
+    from the run's start on; its Secret, too, is in the run's namespace."""
     adopt: Annotated[str, Field(max_length=64, pattern=f"^({LATEST}|{UID})$")] | None = None
     """Adopt the results of an earlier run: continue in its folder and measure no point twice. Use it when the run's
     resource, or the whole cluster, was lost; see docs/how-to/recovery.md. Value: the UID of an earlier run with this
     namespace and name, or `Latest` for the newest results that measure the same (if there are none, the run starts
     afresh). Without it: results get their own folder. In a campaign only the first round adopts. `specbench run` finds
     its earlier results."""
+
+    @property
+    def store(self) -> S3:
+        """The bucket of a run on a cluster: the operator has filled in the default, or refused the run."""
+        assert self.s3 is not None
+        return self.s3

@@ -100,7 +100,7 @@ class RunSpec(RuledModel):
     """Load levels, repeats, and the order of the arms."""
     placement: Placement = Placement()
     """Nodes, GPUs and other resources of the pods."""
-    results: Results
+    results: Results = Results()
     """Where results are stored."""
     gate: Gate | None = None
     """Regression test against an earlier result. It is not part of what is measured and may be changed at any time.

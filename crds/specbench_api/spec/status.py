@@ -12,6 +12,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from specbench_api.api_model import ApiModel, KeyedBy
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
+from specbench_api.spec.results import S3
 
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"}, max_length=64)]
 TEXT_MAX = 1024
@@ -253,5 +254,7 @@ class RunStatus(MeasuredResults):
     """What is wrong, for print columns: reasons, each with its arm if it concerns one arm; empty if nothing is."""
     results: ResultsStatus | None = None
     """Where the results are stored."""
+    store: S3 | None = None
+    """The default store, if the spec names none; once the run has begun, a change of the default does not change it."""
     gate: GateStatus | None = None
     """Outcome of spec.gate. Missing until it was evaluated."""

@@ -198,7 +198,7 @@ class ResultsReader:
         A failure of S3 is returned as an observation, because the run's status reports it. Raises Retry for errors of
         the API server.
         """
-        s3, root = run.spec.results.s3, _root(run, run.results_uid)
+        s3, root = run.spec.results.store, _root(run, run.results_uid)
         try:
             with look_at_store(self._deadline_s):
                 bucket = self._bucket_of(run)
@@ -217,7 +217,7 @@ class ResultsReader:
         """
         try:
             with look_at_store(self._deadline_s):
-                s3, root = run.spec.results.s3, _root(run, "").rstrip("/")
+                s3, root = run.spec.results.store, _root(run, "").rstrip("/")
                 known = self._known_plans(f"{s3.endpoint} {s3.bucket} {root}")
                 return newest_matching_results(self._bucket_of(run), root, expand(run), known)
         except StoreError as error:
@@ -241,7 +241,7 @@ class ResultsReader:
             return None  # gate.json is derived from results, so it is made again
 
     def _bucket_of(self, run: SpecBenchRun) -> Bucket:
-        s3 = run.spec.results.s3
+        s3 = run.spec.results.store
         access, secret = check_access(s3, self._fence), s3.secret_name
         keys = None if secret is None else self._secrets.s3_keys(run.metadata.namespace, secret)
         # Runs that differ only in these fields share a client.
@@ -251,7 +251,7 @@ class ResultsReader:
 
 def _root(run: SpecBenchRun, uid: str) -> str:
     """Key prefix of a run's results within the bucket."""
-    return run.spec.results.s3.key(run_root(run.metadata.namespace, run.metadata.name, uid))
+    return run.spec.results.store.key(run_root(run.metadata.namespace, run.metadata.name, uid))
 
 
 def _read_results(bucket: Bucket, root: str, measured: set[str], *, last_launch: bool) -> StoredResults:

@@ -96,6 +96,7 @@ class RunObserver:
         leader_worker_sets: bool = False,
         network_policies: bool = False,
         limits: Limits | None = None,
+        default_store: S3 | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
@@ -106,13 +107,15 @@ class RunObserver:
         self._leader_worker_sets = leader_worker_sets
         self._namespace_limited = limits is not None and limits.runs > 0
         self._network_policies = network_policies
+        self._default_store = default_store
         self._clock = clock
         self._listed: dict[str, tuple[float, tuple[NamespaceRun, ...]]] = {}
         """Namespace → until when the list of its runs is used, and the list."""
 
     def read_run(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """One run without its children; None if it does not exist."""
-        return self._api.get(RUN, namespace, name)
+        resource = self._api.get(RUN, namespace, name)
+        return resource and with_store(resource, self._default_store)
 
     def observe_cluster(self, namespace: str, name: str) -> RunObservation | None:
         """Read one run with its children; None if it does not exist. Raises Retry."""
@@ -269,6 +272,26 @@ class RunObserver:
         # A stored launch contains only the first node, and of a running endpoint no node.
         one_pod = placement.nodes == 1 and not run.spec.engine.is_external
         return self._results.read(run, last_launch=unknown and one_pod and placement.pin_node is not PinNode.NONE)
+
+
+def with_store(resource: Mapping[str, Any], default: S3 | None) -> Mapping[str, Any]:
+    """The run with the default store in its spec and its status, if its spec has none; once begun, with that of status.
+
+    It is not kept in the plan's ConfigMap, because anybody may write that, and the run's author need not be allowed to
+    get the Secret of the store.
+    """
+    spec, status = resource["spec"], resource.get("status") or {}
+    results = spec.get("results") or {}
+    # A run that adopts all its results launches nothing, and has no startTime.
+    begun = status.get("startTime") or status.get("phase") in (*IN_PROGRESS_PHASES, Phase.SUCCEEDED, Phase.FAILED)
+    store = (begun and status.get("store")) or (default and default.to_dict())
+    if results.get("s3") or not store:
+        return resource
+    return {
+        **resource,
+        "spec": {**spec, "results": {**results, "s3": store}},
+        "status": {**status, "store": store},
+    }
 
 
 def is_same_cluster(observed: RunObservation, earlier: RunObservation) -> bool:

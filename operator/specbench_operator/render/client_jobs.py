@@ -83,7 +83,7 @@ _SECRET_KEYS = {"AWS_ACCESS_KEY_ID": False, "AWS_SECRET_ACCESS_KEY": False, "AWS
 def results_uri(run: SpecBenchRun) -> str:
     """URI of the root of this run's results in S3."""
     meta = run.metadata
-    return f"{run.spec.results.s3.uri}/{run_root(meta.namespace, meta.name, run.results_uid)}"
+    return f"{run.spec.results.store.uri}/{run_root(meta.namespace, meta.name, run.results_uid)}"
 
 
 def client_pod(
@@ -154,7 +154,7 @@ def _client_container(
         "command": ["specbench-client"],
         "args": list(args),
         "env": [
-            *_s3_environment(run.spec.results.s3),
+            *_s3_environment(run.spec.results.store),
             {"name": FILE_ROOTS_VARIABLE, "value": ":".join(CLIENT_FOLDERS)},
             *({"name": name, "value": value} for name, value in extra_env.items()),
         ],
@@ -277,7 +277,7 @@ def client_job(
         *("--group", str(group.index)),
         *("--attempt", str(attempt)),
         *("--endpoint", literal(endpoint(run, plan, group, attempt))),
-        *("--results", run.spec.results.s3.uri),
+        *("--results", run.spec.results.store.uri),
     )
     extra = {HOST_FACTS_VARIABLE: engine.to_line(), PLAN_DIGEST_VARIABLE: plan_digest}
     pod = client_pod(run, args, settings, extra, resources=client_requirements(run, settings), plan=plan)
@@ -301,7 +301,7 @@ def report_job(run: SpecBenchRun, plan: Plan, settings: OperatorSettings, plan_d
     """
     key = ChildKey(ROLE_REPORT)
     slo = run.spec.slo
-    args = ("report", "--plan", f"{PLAN_DIR}/{PLAN}", "--results", run.spec.results.s3.uri)
+    args = ("report", "--plan", f"{PLAN_DIR}/{PLAN}", "--results", run.spec.results.store.uri)
     return _job(
         metadata(run, report_name(run.metadata.name), key),
         pod_metadata(labels(run, key), _metadata_added(run), disruptable=True),

@@ -57,6 +57,11 @@ NO_LEADER_WORKER_SETS = Problem(
     "an engine on several nodes needs LeaderWorkerSet, which is not enabled for this operator",
     "install it (leaderworkerset.x-k8s.io), then set leaderWorkerSets=true in specbench's chart; or set nodes to 1",
 )
+NO_STORE = Problem(
+    "spec.results.s3",
+    "is not set, and this cluster has no default store",
+    "set it, or ask the administrator to set fence.defaultStore of the chart",
+)
 RELEASE_POLL_S = 5.0
 
 
@@ -101,6 +106,8 @@ def _decide_valid_run(
 ) -> RunDecision:
     if problems := settings.refusals(run.spec, run.metadata.namespace):
         raise NotAllowed(problems)
+    if run.spec.results.s3 is None:
+        raise InvalidSpec([NO_STORE])
     if problems := unreadable_files(run.spec):
         raise InvalidSpec(problems)
     if run.spec.placement.nodes > 1 and not settings.leader_worker_sets:

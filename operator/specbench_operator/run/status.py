@@ -86,6 +86,7 @@ def build_run_status(run_view: RunView, state: RunState) -> RunStatus:
         groups=[_group_row(run_view, view) for view in run_view.groups],
         problem=problem_of(run_view, state, conditions),
         results=_results(run_view, state),
+        store=run_view.previous.store,
         **{name: getattr(results, name) for name in MeasuredResults.model_fields if results},
     )
 

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from kubernetes import client
 from specbench_api.fence.model import Limits
+from specbench_api.spec.results import S3
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import GateStatus
 from specbench_operator.cluster.kubernetes_api import EXISTS, RUN, KubernetesApi
@@ -236,11 +237,15 @@ class FakeBucket:
 
 
 def observe(
-    api: FakeApi, results: FakeResults | None = None, secrets: SecretReader | None = None, limits: Limits | None = None
+    api: FakeApi,
+    results: FakeResults | None = None,
+    secrets: SecretReader | None = None,
+    limits: Limits | None = None,
+    default_store: S3 | None = None,
 ) -> RunObservation:
     """What an observer observes of the run `demo`."""
     store: Any = results or FakeResults()
-    observer = RunObserver(api, store, secrets, limits=limits)
+    observer = RunObserver(api, store, secrets, limits=limits, default_store=default_store)
     observed = observer.observe_cluster("default", "demo")
     assert observed is not None
     return observer.read_store(observed)

@@ -92,9 +92,7 @@ INVALID_SPECS = (
     InvalidSpecCase(
         "a required list is missing", {"spec.workloads": MISSING}, "spec.workloads", "Required value", "required"
     ),
-    InvalidSpecCase(
-        "results are missing", {"spec.results": MISSING}, "spec.results", "Required value", "field required"
-    ),
+    InvalidSpecCase("the load is missing", {"spec.load": MISSING}, "spec.load", "Required value", "field required"),
     InvalidSpecCase("a required field is null", {"spec.load": None}, "spec.load", "Required value", "field required"),
     InvalidSpecCase("the spec is missing", {"spec": MISSING}, "spec", "Required value", "field required"),
     InvalidSpecCase(
