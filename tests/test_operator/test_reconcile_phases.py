@@ -197,7 +197,7 @@ def test_a_decision_only_reports_progress_if_nothing_but_numbers_and_texts_chang
     assert only_reports_progress(previous, RunDecision(RUNNING.model_copy(update=status), **changes)) is only
 
 
-FOR_TOOLS = tuple(ConditionType(name) for name in ("Ready", "Reconciling", "Stalled", "Complete", "Failed"))
+FOR_TOOLS = tuple(ConditionType(name) for name in ("Ready", "Reconciling", "Stalled"))
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ def test_a_finished_run_restores_its_conditions_when_they_are_overwritten(
         world.settle()
     conditions = {row.type: (row.status, row.reason) for row in world.status.conditions}
     for row in world.run["status"]["conditions"]:
-        if row["type"] in ("Ready", "Reconciling", "Stalled", "Complete", "Failed"):
+        if row["type"] in ("Ready", "Reconciling", "Stalled"):
             reconciling = "True" if row["type"] == "Reconciling" else "False"
             row |= {"status": reconciling, "reason": "ApiUnreachable", "message": "no answer"}
     world.settle()

@@ -17,7 +17,6 @@ from specbench_api.outcome.status_document import ARMS_BYTES, stored_bytes
 from specbench_api.plan.expansion import expand, restore
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.validation import GROUPS_MAX, POINTS_MAX
-from specbench_api.spec.campaign_status import CampaignConditionType, CampaignStatus
 from specbench_api.spec.conditions import ENGINE_FAULTS, ConditionStatus, ConditionType, GroupState, Phase
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
@@ -85,51 +84,49 @@ def test_an_image_that_may_move_is_named_with_the_remedy(engine: dict[str, Any],
     assert world.status.problem == ""
 
 
-# Complete and Failed.
+# Ready and Stalled.
 
 
-COMPLETE, FAILED = "Complete", "Failed"
+READY, STALLED = "Ready", "Stalled"
 ENDED = {
-    "invalid": FAILED,
-    "report failed": FAILED,
-    "engines failed": FAILED,
-    "trustworthy": COMPLETE,
-    "untrustworthy": COMPLETE,
-    "finished and suspended": COMPLETE,
+    "invalid": STALLED,
+    "report failed": STALLED,
+    "engines failed": STALLED,
+    "trustworthy": READY,
+    "untrustworthy": READY,
+    "finished and suspended": READY,
 }
-"""The phases of a run in which one of the two conditions is True; in the others, none is."""
+"""The phases of a run that does no more by itself, each with its condition."""
+CORRECTABLE = ("invalid", "report failed")
+"""Those that it leaves once the cause is corrected."""
 
 
 def true_ones(conditions: list[dict[str, Any]]) -> list[str]:
-    return [row["type"] for row in conditions if row["type"] in (COMPLETE, FAILED) and row["status"] == "True"]
-
-
-def ended_as(status: RunStatus | CampaignStatus) -> list[str]:
-    return true_ones(status.to_dict()["conditions"])
+    return [row["type"] for row in conditions if row["type"] in (READY, STALLED) and row["status"] == "True"]
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if "vocabulary" not in name])
-def test_a_run_that_has_ended_is_complete_or_failed(name: str) -> None:
-    conditions = RUNS[name]()["status"].get("conditions", [])
-    assert true_ones(conditions) == ([ENDED[name]] if name in ENDED else [])
+def test_a_run_that_has_ended_is_ready_or_stalled_and_has_a_completion_time(name: str) -> None:
+    status = RUNS[name]()["status"]
+    assert ("completionTime" in status) == (name in ENDED and name not in CORRECTABLE)
+    assert name not in ENDED or true_ones(status["conditions"]) == [ENDED[name]]
 
 
 def test_a_failed_run_has_the_reason_and_message_of_the_failure() -> None:
     rows = {row["type"]: row for row in RUNS["engines failed"]()["status"]["conditions"]}
-    assert rows["Failed"]["reason"] == rows["Stalled"]["reason"] == "Crashed"
-    assert "no CUDA device" in rows["Failed"]["message"]
-    assert rows["Complete"] | {"reason": "Failed", "message": ""} == rows["Complete"]
+    assert rows["Stalled"]["reason"] == "Crashed"
+    assert "no CUDA device" in rows["Stalled"]["message"]
 
 
-def test_a_run_is_failed_only_when_its_gpus_are_released() -> None:
+def test_a_run_has_ended_only_when_its_gpus_are_released() -> None:
     world = launched()
     world.serve()
     world.fail_client(Exit.BAD_INPUT, "BadInput", "row 3")
     world.reconcile()
     assert world.status_and_reason(ConditionType.STALLED)[0] == "True"
-    assert ended_as(world.status) == []
+    assert world.status.completion_time is None
     world.settle()
-    assert (ended_as(world.status), world.status.problem) == ([FAILED], "BadInput (none)")
+    assert (world.status.completion_time is not None, world.status.problem) == (True, "BadInput (none)")
 
 
 def in_progress(world: CampaignWorld) -> None:
@@ -158,7 +155,7 @@ def suspended(world: CampaignWorld) -> None:
 
 
 def refused(world: CampaignWorld) -> None:
-    """A step that is rejected is tried again."""
+    """A step that is rejected is tried again, and shown until then."""
     world.store.refuse["create", world.planned[0]] = Stop("ManifestRefused", "spec.x")
     with pytest.raises(Stop):
         world.reconcile()
@@ -179,31 +176,29 @@ def invalid(world: CampaignWorld) -> None:
     [
         ({}, in_progress, []),
         ({}, suspended, []),
-        ({}, refused, []),
-        ({}, all_succeeded, [COMPLETE]),
-        ({}, one_untrustworthy, [COMPLETE]),
-        ({}, one_failed, [FAILED]),
-        ({"spec.schedule": "@yearly"}, all_succeeded, [COMPLETE]),
-        ({"spec.schedule": "@yearly"}, one_failed, [FAILED]),
-        ({"spec.failurePolicy": "Stop"}, stopped, [FAILED]),
-        ({}, invalid, [FAILED]),
+        ({}, refused, [STALLED]),
+        ({}, all_succeeded, [READY]),
+        ({}, one_untrustworthy, [READY]),
+        ({}, one_failed, [READY]),
+        ({"spec.schedule": "@yearly"}, all_succeeded, [READY]),
+        ({"spec.schedule": "@yearly"}, one_failed, [READY]),
+        ({"spec.failurePolicy": "Stop"}, stopped, [STALLED]),
+        ({}, invalid, [STALLED]),
     ],
 )
-def test_a_campaign_whose_round_has_ended_is_complete_or_failed(
+def test_a_campaign_whose_round_has_ended_is_ready_or_stalled(
     edits: dict[str, Any], act: Callable[[CampaignWorld], None], expected: list[str]
 ) -> None:
     world = CampaignWorld(edits)
     act(world)
-    assert ended_as(world.status) == expected
-    ready = world.status_and_reason(CampaignConditionType.READY)[0] is ConditionStatus.TRUE
-    assert ready or COMPLETE not in expected
+    assert true_ones(world.status.to_dict()["conditions"]) == expected
 
 
-def test_a_new_round_of_a_campaign_is_neither_complete_nor_failed() -> None:
+def test_a_new_round_of_a_campaign_is_neither_ready_nor_stalled() -> None:
     world = CampaignWorld()
     one_failed(world)
     world.change("spec.rerun", "again")
-    assert ended_as(world.status) == []
+    assert true_ones(world.status.to_dict()["conditions"]) == []
 
 
 # Status stays below 100 kB for any plan and any failures, and omitted rows are counted.

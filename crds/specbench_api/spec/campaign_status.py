@@ -14,12 +14,8 @@ Meaning of each condition type. Those that a run has too apply here to all runs 
     GatePassed           True: every run passed its gate. Unknown: there is no gate, or the round has not ended.
     Ready                True: the round has ended with results, also if some of its runs failed.
     Reconciling          True: in progress. Never True together with Stalled.
-    Stalled              True: the campaign cannot continue without intervention.
-    Complete             True: the round has ended, and every run has results. For `kubectl wait`, as the condition of a
-                         batch/v1 Job.
-    Failed               True: the round has ended with failed runs, or cannot continue: its budget is spent, its
-                         failurePolicy stopped it, or the campaign is invalid. Never True together with Complete. A new
-                         round sets both to False.
+    Stalled              True: the campaign cannot continue without intervention: its budget is spent, its failurePolicy
+                         stopped it, every run failed, or it is invalid.
 """
 
 from __future__ import annotations
@@ -52,8 +48,6 @@ class CampaignConditionType(StrEnum):
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
-    COMPLETE = "Complete"
-    FAILED = "Failed"
 
 
 class CampaignPhase(StrEnum):

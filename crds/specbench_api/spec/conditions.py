@@ -14,10 +14,10 @@ Meaning of each condition type:
                          worse, inconclusive, or not comparable. Unknown: not evaluated yet.
     Ready                True: the run has finished with results, whether or not they are trustworthy.
     Reconciling          True: in progress. Never True together with Stalled.
-    Stalled              True: the run cannot continue without intervention.
-    Complete             True: the same as Ready. For `kubectl wait`, as the condition of a batch/v1 Job.
-    Failed               True: the run has ended without results and holds no GPU, or is invalid. Never True together
-                         with Complete. Unlike Stalled, False while the operator retries a request that was rejected.
+    Stalled              True: the run cannot continue without intervention, or has ended without results.
+
+kstatus, and with it Argo CD and Flux, reads the last three; `kubectl wait` waits for any type. The conditions of a Job,
+Complete and Failed, would only repeat Ready and Stalled: a run that has ended, and holds no GPU, has a completionTime.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ class ConditionType(StrEnum):
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
-    COMPLETE = "Complete"
-    FAILED = "Failed"
 
 
 class ConditionStatus(StrEnum):

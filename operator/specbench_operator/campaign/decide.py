@@ -199,12 +199,12 @@ def _complete(view: CampaignView) -> CampaignState:
     failed = len(view.failed) + len(view.name_taken)
     if failed == total:
         message = f"no run has results: {_failed_runs_text(view)}"
-        return CampaignState(CampaignPhase.FAILED, "NothingMeasured", message, stalled=True, failed=True)
+        return CampaignState(CampaignPhase.FAILED, "NothingMeasured", message, stalled=True)
     finished = CampaignPhase.SCHEDULED if view.spec.schedule else CampaignPhase.SUCCEEDED
     if failed:
         phase = finished if view.spec.schedule else CampaignPhase.FAILED
         message = f"{failed} of {total} runs failed: {_failed_runs_text(view)}; delete a failed run to repeat it"
-        return CampaignState(phase, "FinishedWithFailures", message, ready=True, failed=True)
+        return CampaignState(phase, "FinishedWithFailures", message, ready=True)
     return CampaignState(finished, "Finished", f"{total} runs", ready=True)
 
 
@@ -222,7 +222,7 @@ def _budget_spent(view: CampaignView) -> CampaignState:
         message = f"the budget is exhausted; {list_names([run.name for run in view.active])} will release their GPUs"
         return CampaignState(CampaignPhase.RUNNING, "BudgetExhausted", message, reconciling=True)
     message = "the budget is exhausted, and the remaining runs wait: raise spec.budget.gpuHours to continue"
-    return CampaignState(CampaignPhase.FAILED, "BudgetExhausted", message, stalled=True, failed=True)
+    return CampaignState(CampaignPhase.FAILED, "BudgetExhausted", message, stalled=True)
 
 
 def _stopped(view: CampaignView) -> CampaignState:
@@ -236,7 +236,7 @@ def _stopped(view: CampaignView) -> CampaignState:
             CampaignPhase.RUNNING, "TooManyFailed", f"{failed}; waiting for {list_names(unfinished)}", reconciling=True
         )
     message = f"{failed}; delete a failed run to repeat it, or raise spec.maxFailedRuns"
-    return CampaignState(CampaignPhase.FAILED, "TooManyFailed", message, stalled=True, failed=True)
+    return CampaignState(CampaignPhase.FAILED, "TooManyFailed", message, stalled=True)
 
 
 def _in_progress(view: CampaignView) -> CampaignState:

@@ -171,7 +171,6 @@ class CampaignState:
     """The phase of a campaign, with its reason and message.
 
     At most one of `ready`, `reconciling` and `stalled` is true; none of them while the campaign is suspended.
-    `failed`: the round has ended with failed runs, or cannot continue.
     """
 
     phase: CampaignPhase
@@ -180,7 +179,6 @@ class CampaignState:
     ready: bool = False
     reconciling: bool = False
     stalled: bool = False
-    failed: bool = False
 
 
 def conditions_of(view: CampaignView, state: CampaignState) -> list[CampaignCondition]:
@@ -190,7 +188,7 @@ def conditions_of(view: CampaignView, state: CampaignState) -> list[CampaignCond
 
 
 def tool_conditions(state: CampaignState) -> dict[Kind, ConditionValue]:
-    """The conditions that tools read: Ready, Reconciling and Stalled, and Complete and Failed."""
+    """The conditions that tools read: Ready, Reconciling and Stalled."""
     return tool_values(
         Kind,
         str(state.phase),
@@ -199,7 +197,6 @@ def tool_conditions(state: CampaignState) -> dict[Kind, ConditionValue]:
         ready=state.ready,
         reconciling=state.reconciling,
         stalled=state.stalled,
-        failed=state.failed,
     )
 
 
@@ -288,6 +285,6 @@ def invalid_conditions(
     values = {
         **{kind: unknown(UNFINISHED) for kind in _CONDITION_RULES if kind not in _ABSENT_IF_INVALID},
         Kind.VALIDATED: no(error.reason, message),
-        **tool_conditions(CampaignState(CampaignPhase.INVALID, error.reason, message, stalled=True, failed=True)),
+        **tool_conditions(CampaignState(CampaignPhase.INVALID, error.reason, message, stalled=True)),
     }
     return with_transition_times(CampaignCondition, values, previous, generation, now)

@@ -150,19 +150,14 @@ def _results(run_view: RunView, state: RunState) -> ResultsStatus | None:
 
 def conditions_of(run_view: RunView, state: RunState) -> list[Condition]:
     """All conditions of the run, in the order of ConditionType."""
-    values = {kind: rule(run_view, state) for kind, rule in _CONDITION_RULES.items()} | tool_conditions(
-        state, holds_gpus=run_view.holds_gpus
-    )
+    values = {kind: rule(run_view, state) for kind, rule in _CONDITION_RULES.items()} | tool_conditions(state)
     if run_view.run.spec.gate:
         values[ConditionType.GATE_PASSED] = unknown(GateWait.NOT_YET, "the gate is evaluated when the run has finished")
     return with_transition_times(Condition, values, run_view.previous, run_view.run.metadata.generation, run_view.now)
 
 
-def tool_conditions(state: RunState, *, holds_gpus: bool = False) -> dict[ConditionType, ConditionValue]:
-    """The conditions that tools read: Ready, Reconciling and Stalled, and Complete and Failed.
-
-    Failed is True only when the GPUs are released, as that of a Job only when its pods have ended.
-    """
+def tool_conditions(state: RunState) -> dict[ConditionType, ConditionValue]:
+    """The conditions that tools read: Ready, Reconciling and Stalled."""
     return tool_values(
         ConditionType,
         str(state.phase),
@@ -171,7 +166,6 @@ def tool_conditions(state: RunState, *, holds_gpus: bool = False) -> dict[Condit
         ready=state.phase is Phase.SUCCEEDED,
         reconciling=state.phase in ACTIVE_PHASES,
         stalled=state.phase in STALLED_PHASES,
-        failed=state.phase in STALLED_PHASES and not holds_gpus,
     )
 
 

@@ -97,21 +97,16 @@ def tool_values(
     ready: bool = False,
     reconciling: bool = False,
     stalled: bool = False,
-    failed: bool = False,
 ) -> dict[KindT, ConditionValue]:
     """The conditions that tools read. `phase` is the reason of one that is False, except of Ready.
 
-    Ready, Reconciling and Stalled are as kstatus (and so Argo CD, Flux and `kubectl wait`) interprets them;
-    Reconciling and Stalled are never both True. Complete and Failed have the meaning that they have for a batch/v1 Job,
-    so that `kubectl wait` ends for either. Complete has no message, because Ready has it.
+    They are as kstatus (and so Argo CD and Flux) interprets them; Reconciling and Stalled are never both True.
     """
     holds, otherwise = yes(reason, message), no(phase)
     return {
         kinds("Ready"): holds if ready else no(reason, message),
         kinds("Reconciling"): holds if reconciling else otherwise,
         kinds("Stalled"): holds if stalled else otherwise,
-        kinds("Complete"): yes(reason) if ready and not failed else otherwise,
-        kinds("Failed"): holds if failed else otherwise,
     }
 
 
