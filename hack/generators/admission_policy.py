@@ -349,11 +349,14 @@ _S3 = "variables.s3"
 
 
 def _store_variables() -> Iterator[Row]:
-    """The store or the default; its endpoint and bucket as one text, separated by a space, which neither contains."""
+    """The URLs of servers; the store, with endpoint and bucket as one text: neither contains the space between."""
     given = "variables.run.results"
     default = "dyn(variables.defaultStore)"
     yield {"name": "s3", "expression": f"has({given}) && has({given}.s3) ? {given}.s3 : {default}"}
     yield {"name": "endpoint", "expression": f"has({_S3}.endpoint) ? {_S3}.endpoint : ''"}
+    service = "'http://' + each.serviceRef.name + '.' + request.namespace + '.svc:' + string(each.serviceRef.port)"
+    servers, url = "variables.run.engine.endpoints", f"(has(each.url) ? each.url : {service})"
+    yield {"name": "servers", "expression": f"has({servers}) ? {servers}.map(each, {url}) : []"}
     yield {"name": "store", "expression": f"variables.endpoint + ' ' + {_S3}.bucket"}
 
 
@@ -416,9 +419,9 @@ def _refused(url: str, is_literal: str) -> str:
 
 def _endpoints() -> Iterator[Row]:
     """The running servers of kind external. As for stores, only the operator checks all spellings of IPv6."""
-    rows = "variables.run.engine.endpoints"
-    allowed = f"each.url.matches(variables.fence.endpoints) && each.url.matches(r'{ENDPOINT}')"
-    refused = _refused("each.url", "each.url.matches(variables.fence.literalEndpoints)")
+    rows = "variables.servers"
+    allowed = f"each.matches(variables.fence.endpoints) && each.matches(r'{ENDPOINT}')"
+    refused = _refused("each", "each.matches(variables.fence.literalEndpoints)")
     for test, message in (
         (
             allowed,
@@ -430,9 +433,9 @@ def _endpoints() -> Iterator[Row]:
         ),
     ):
         yield {
-            "expression": f"!has({rows}) || {rows}.all(each, {test})",
+            "expression": f"{rows}.all(each, {test})",
             "messageExpression": (
-                f"variables.base + '.engine.endpoints[].url: ' + {rows}.filter(each, !({test}))[0].url + ' {message}'"
+                f"variables.base + '.engine.endpoints[]: ' + {rows}.filter(each, !({test}))[0] + ' {message}'"
             ),
             "reason": "Forbidden",
         }

@@ -594,3 +594,12 @@ def test_a_plan_that_this_version_would_not_produce_is_rejected() -> None:
     other = plan.model_copy(update={"groups": [group.model_copy(update={"points": points}), *plan.groups[1:]]})
     with pytest.raises(InvalidSpec, match="would plan the run differently and measure everything again"):
         restore(other, BUCKET)
+
+
+def test_a_service_is_the_url_of_that_name_in_the_namespace_of_the_run() -> None:
+    service = {"name": "a", "serviceRef": {"name": "llama", "port": 8080}}
+    edits = {**endpoint_edits("a"), "metadata.namespace": "bench"}
+    plan = expand(run_of({**edits, "spec.engine.endpoints[0]": service}))
+    by_url = expand(run_of({**edits, "spec.engine.endpoints[0].url": "http://llama.bench.svc:8080"}))
+    assert plan == by_url
+    assert Plan.from_json(plan.to_json()) == plan

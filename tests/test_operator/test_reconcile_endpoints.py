@@ -165,4 +165,4 @@ def test_a_url_that_is_no_longer_allowed_stops_the_client(measuring: ClusterWorl
     assert measuring.jobs == {}
     assert measuring.status.phase is Phase.INVALID
     message = measuring.condition(ConditionType.VALIDATED).message
-    assert message.startswith("spec.engine.endpoints[0].url: http://engine-none:8001 is not allowed on this cluster")
+    assert message.startswith("spec.engine.endpoints[0]: http://engine-none:8001 is not allowed on this cluster")

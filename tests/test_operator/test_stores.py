@@ -328,7 +328,7 @@ def nothing_stored(_host: str, _target: str) -> Reply:
 
 def look(run: SpecBenchRun) -> StoredResults | StoreFailure:
     """Look at the store under a fence that lists its endpoint."""
-    rule = StoreRule(endpoint=run.spec.results.s3.endpoint, bucket="*", operator_identity=True)
+    rule = StoreRule(endpoint=run.spec.results.store.endpoint, bucket="*", operator_identity=True)
     api: Any = None  # no Secret is read
     return ResultsReader(api, timeout_s=5, deadline_s=30, fence=Fence(stores=(rule,))).read(run)
 

@@ -171,7 +171,7 @@ class LiveProgress:
     def _stall(self, progress: Progress) -> str:
         """Return that a server does not answer, by its address if it has one; empty if it does."""
         endpoint = self._plan.arm(progress.arm).endpoint
-        server = f" at {endpoint.url}" if endpoint else ""
+        server = f" at {endpoint.address}" if endpoint else ""
         return f"no request{server} has ended for {progress.idle_s:.0f} s" if progress.idle_s >= STALLED_S else ""
 
     def _times(self, group: int) -> str:

@@ -106,7 +106,7 @@ def with_accepted_fields(wanted: Measurement, headers: Mapping[str, str], drafti
         while result is None:
             plan = (wanted.with_options(concurrency=[1]) if wanted.options["sweep"] else wanted).plan
             arm = plan.arms[number]
-            server = f"{arm.name} at {arm.endpoint.url if arm.endpoint else ''}"
+            server = f"{arm.name} at {arm.endpoint.address if arm.endpoint else ''}"
             try:
                 result = run_until_interrupted(probe_completion(plan, arm, headers))
             except FieldRejected as rejected:

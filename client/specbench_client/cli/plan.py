@@ -323,7 +323,7 @@ def _text(run: EstimatedRun) -> str:
         lines.append(f"  {arm:<16} {shlex.join(planned_command(launch))}")
         for name, text in launch.configs.items():
             lines += [f"{'':<18} {CONFIG_FOLDER}/{name}:", *(f"{'':<20} {line}" for line in text.splitlines())]
-    lines += [f"  {arm.name:<16} {arm.endpoint.url}" for arm in plan.arms if arm.endpoint]
+    lines += [f"  {arm.name:<16} {arm.endpoint.address}" for arm in plan.arms if arm.endpoint]
     external = plan.engine.is_external
     lines += ["", f"{'Servers' if external else 'Launches'}, in order, each with its points (workload, load, repeat)"]
     for group in plan.groups:

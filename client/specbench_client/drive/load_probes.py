@@ -49,7 +49,7 @@ from specbench_client.workload.prompts import Prompts
 def probe_client(plan: Plan, arm: Arm, headers: Mapping[str, str]) -> AbstractAsyncContextManager[TurnClient]:
     """Connect to an endpoint, to send requests with the settings of the run's first workload."""
     assert arm.endpoint is not None
-    url, prefix = arm.endpoint.url, f"probe-{time.monotonic_ns():x}"
+    url, prefix = arm.endpoint.address, f"probe-{time.monotonic_ns():x}"
     model, engine = served_model(plan, arm), plan.engine_of(arm)
     return one_off_client(engine, url, model, prefix, headers, workload=plan.workloads[0])
 
@@ -63,7 +63,7 @@ _REPETITIVE = ChatMessage("user", "Repeat this ten times: one two three four.")
 async def probe_completion(plan: Plan, arm: Arm, headers: Mapping[str, str]) -> TurnResult:
     """Take one short completion like the requests of the run. Raises EngineFailed, as FieldRejected if a field is."""
     assert arm.endpoint is not None
-    url, model, dialect = arm.endpoint.url, served_model(plan, arm), dialect_of(plan.engine_of(arm))
+    url, model, dialect = arm.endpoint.address, served_model(plan, arm), dialect_of(plan.engine_of(arm))
     async with ControlClient(url, headers=headers) as control:
         engine = EngineConnection(plan, arm, url, model, dialect, control, EngineIdentity(), headers)
         return await check_first_completion(engine, plan.workloads[0].name, [_REPETITIVE], "detect")
@@ -122,7 +122,7 @@ async def _probe(plan: Plan, arm: Arm, prompts: Prompts, headers: Mapping[str, s
                 took_s.append(time.monotonic() - begun)
             elif records[-1].error_class != ErrorClass.HTTP_4XX:
                 break
-    _answered(records, f"{arm.endpoint.url if arm.endpoint else ''} failed a first request")
+    _answered(records, f"{arm.endpoint.address if arm.endpoint else ''} failed a first request")
     return took_s
 
 

@@ -161,7 +161,7 @@ async def _launch_and_drive(run: Run, group: EngineGroup, local_options: LocalOp
     )
     if (endpoint := plan.arm(group.arm).endpoint) is not None:
         options = replace(options, place=ENDPOINT_WHEREABOUTS, healthy_within_s=CONNECT_WITHIN_S)
-        await drive_group(plan, group, endpoint.url, run.store, options)
+        await drive_group(plan, group, endpoint.address, run.store, options)
         return
     started = options.clock.wall_text()
     log = local_options.work_dir / "logs" / f"{group.index:03d}-{group.arm}-{attempt}.log"

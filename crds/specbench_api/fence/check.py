@@ -23,7 +23,9 @@ from specbench_api.spec.run import RunSpec
 from specbench_api.spec.store_endpoints import address_rule, refused_endpoint, store_access
 
 
-def problems_of(spec: RunSpec, fence: Fence, *, own_images: Sequence[str] = ()) -> list[Problem]:
+def problems_of(
+    spec: RunSpec, fence: Fence, *, namespace: str = "default", own_images: Sequence[str] = ()
+) -> list[Problem]:
     """Return everything in a run's spec that the fence does not allow.
 
     `own_images`: repositories of specbench's image.
@@ -37,7 +39,7 @@ def problems_of(spec: RunSpec, fence: Fence, *, own_images: Sequence[str] = ()) 
         *_of_pod_affinity(data),
         *_of_command(spec, fence),
         *(_of_store(s3, fence) if s3 else ()),
-        *_of_endpoints(spec, fence),
+        *_of_endpoints(spec, fence, namespace),
         *(_of_addresses(data, s3, fence) if s3 else ()),
         *_of_limits(spec, fence),
         *_of_forced_queue(spec.placement, fence.force.queue_name),
@@ -71,7 +73,7 @@ class FenceCheck:
     def problems_of(self, spec: RunSpec, namespace: str) -> list[Problem]:
         """Return everything in the spec of a run of this namespace that the fence does not allow."""
         own = bool(self.operator_namespace) and namespace == self.operator_namespace
-        found = problems_of(spec, self.fence, own_images=[repository_of(self.client_image)])
+        found = problems_of(spec, self.fence, namespace=namespace, own_images=[repository_of(self.client_image)])
         return [OWN_NAMESPACE, *found] if own and self.fence.enabled else found
 
     def problems_of_baseline(self, spec: RunSpec, location: str) -> list[Problem]:
@@ -125,14 +127,14 @@ def _of_store(s3: S3, fence: Fence) -> Iterator[Problem]:
         yield Problem("spec.results.s3.credentialsSecretRef", message, remedy)
 
 
-def _of_endpoints(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
+def _of_endpoints(spec: RunSpec, fence: Fence, namespace: str) -> Iterator[Problem]:
     """Report servers that clients must not send load to. Names are not resolved, because clients do that later."""
     for row, endpoint in enumerate(spec.engine.endpoints or ()):
-        path = f"spec.engine.endpoints[{row}].url"
-        rule = address_rule(fence.endpoints, endpoint.url)
+        path, url = f"spec.engine.endpoints[{row}]", endpoint.in_namespace(namespace).address
+        rule = address_rule(fence.endpoints, url)
         if rule is None:
-            yield _not_allowed(path, endpoint.url, "endpoints", fence.endpoints)
-        elif refusal := refused_endpoint(endpoint.url, rule):
+            yield _not_allowed(path, url, "endpoints", fence.endpoints)
+        elif refusal := refused_endpoint(url, rule):
             remedy = "use the address of an engine, or ask the administrator to list the URL in fence.endpoints"
             yield Problem(path, f"is refused on this cluster: {refusal}", remedy)
 

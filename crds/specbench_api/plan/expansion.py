@@ -57,9 +57,12 @@ def lay_out(run: SpecBenchRun) -> Plan:
 
 
 def _with_resolved_engine(run: SpecBenchRun) -> SpecBenchRun:
-    """Return the run with the number of GPUs, and the settings of the engine, that follow from its other fields."""
+    """Return the run with the GPUs, settings of the engine and URLs of Services that follow from its other fields."""
     spec = with_gpus(run.spec)
-    return run.model_copy(update={"spec": spec.model_copy(update={"engine": equalized(spec.engine, spec.drafters)})})
+    engine = equalized(spec.engine, spec.drafters)
+    endpoints = engine.endpoints and [each.in_namespace(run.metadata.namespace) for each in engine.endpoints]
+    engine = engine.model_copy(update={"endpoints": endpoints})
+    return run.model_copy(update={"spec": spec.model_copy(update={"engine": engine})})
 
 
 def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:

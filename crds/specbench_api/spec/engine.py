@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import Field, field_validator
 
 from specbench_api.api_model import ApiModel, KeyedBy, Names, PreserveUnknown, RuledModel, ValidationRule
+from specbench_api.spec.patterns import DNS_LABEL
 from specbench_api.spec.secret_refs import ApiKeySecretRef
 
 # Validation of an external endpoint's address, for the spec and for the command line. The API server checks the
@@ -161,13 +162,32 @@ Image = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9
 EndpointName = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 
 
-class Endpoint(ApiModel):
+class ServiceRef(ApiModel):
+    """A Service in the run's namespace."""
+
+    name: Annotated[str, Field(max_length=63, pattern=DNS_LABEL)]
+    """Name of the Service."""
+    port: Annotated[int, Field(ge=1, le=65_535)]
+    """Port of the Service, which serves HTTP."""
+
+
+class Endpoint(RuledModel):
     """A server that is already running: one arm of a run of kind external."""
+
+    rules: ClassVar = (
+        ValidationRule(
+            "has(self.url) != has(self.serviceRef)",
+            "an endpoint needs either url or serviceRef: give one of them",
+            lambda endpoint: (endpoint.url is None) != (endpoint.service_ref is None),
+        ),
+    )
 
     name: EndpointName
     """Name of the arm in tables and status. The endpoint named none is the baseline of the others."""
-    url: Annotated[str, Field(max_length=512, pattern=ADDRESS)]
+    url: Annotated[str, Field(max_length=512, pattern=ADDRESS)] | None = None
     """URL of the server, without /v1: `http://engine:8000`."""
+    service_ref: ServiceRef | None = None
+    """Service of the server instead of its URL, which is then `http://NAME.NAMESPACE.svc:PORT`."""
     dialect: DialectName | None = None
     """API dialect. Without it: engine.dialect."""
     model: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
@@ -181,6 +201,19 @@ class Endpoint(ApiModel):
         if flaw is not None:
             raise ValueError(str(flaw))
         return given
+
+    def in_namespace(self, namespace: str) -> Endpoint:
+        """Return the endpoint with the URL of its Service in this namespace."""
+        ref = self.service_ref
+        if ref is None:
+            return self
+        url = f"http://{ref.name}.{namespace}.svc:{ref.port}"
+        return self.model_copy(update={"url": url, "service_ref": None})
+
+    @property
+    def address(self) -> str:
+        """The URL of an endpoint of a plan, in which Services are URLs."""
+        return self.url or ""
 
 
 class Engine(RuledModel):

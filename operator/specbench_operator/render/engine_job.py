@@ -189,6 +189,6 @@ def endpoint(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int) ->
     """The URL of one launch's Service, for its client; of a server that is already running, its own URL."""
     running = plan.arm(group.arm).endpoint
     if running is not None:
-        return running.url
+        return running.address
     name = engine_name(run.metadata.name, group.index, attempt)
     return f"http://{name}.{run.metadata.namespace}.svc:{engine_launch(plan, group.arm).port}"

@@ -36,7 +36,13 @@ FENCE: dict[str, Any] = {
         {"endpoint": "http://127.0.0.1:9001", "bucket": "*-lab", "operatorIdentity": False},
         {"endpoint": "http://169.254.169.254", "bucket": "*-lab", "operatorIdentity": False},
     ],
-    "endpoints": ["http://*.bench:8000", "https://gateway.example/team-*", "http://*:9000", "http://127.0.0.1:8001"],
+    "endpoints": [
+        "http://*.svc:8002",
+        "http://*.bench:8000",
+        "https://gateway.example/team-*",
+        "http://*:9000",
+        "http://127.0.0.1:8001",
+    ],
     "limits": {
         "gpus": 8,
         "activeDeadlineSeconds": 86_400,
@@ -128,6 +134,12 @@ def reading(uri: str) -> dict[str, Edits]:
     }
 
 
+def _service(port: int) -> Edits:
+    """A run that measures a Service of its namespace."""
+    endpoint = {"name": "llama", "serviceRef": {"name": "llama", "port": port}}
+    return {"spec.engine": {"kind": "external", "endpoints": [endpoint]}, "spec.drafters": []}
+
+
 def _servers(*urls: str) -> Edits:
     """A run that measures servers which are already running."""
     endpoints = [{"name": f"e{row}", "url": url} for row, url in enumerate(urls)]
@@ -195,6 +207,7 @@ ALLOWED: list[Edits] = [
         )
     ),
     _servers("http://a.bench:8000", "http://b.bench:8000"),
+    _service(8002),
     *map(_servers, ("https://gateway.example/team-a", "http://10.0.0.7:9000", "http://127.0.0.1:8001")),
 ]
 REFUSED: list[tuple[Edits, str]] = [
@@ -396,9 +409,10 @@ REFUSED: list[tuple[Edits, str]] = [
             "http://1.2.3.4.5:9000",
         )
     ),
-    (_servers("http://a.bench:8000", "http://other:8000"), "engine.endpoints[1].url"),
+    (_servers("http://a.bench:8000", "http://other:8000"), "engine.endpoints[1]"),
+    (_service(8003), "engine.endpoints[0]"),
     *(
-        (_servers(url), "engine.endpoints[0].url")
+        (_servers(url), "engine.endpoints[0]")
         for url in (
             "http://a.bench:80",
             "http://a.bench:8000/",

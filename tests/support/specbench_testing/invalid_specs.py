@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specbench_testing.resources import MISSING, Resource, resource
+from specbench_testing.resources import MISSING, Resource, endpoint_edits, resource
 
 DRAFTER = {"name": "other", "method": "draft_model", "model": "acme/draft"}
 WORKLOAD = {"name": "chat", "dataset": {"source": "jsonl", "uri": "other.jsonl"}}
@@ -93,6 +93,21 @@ INVALID_SPECS = (
         "a required list is missing", {"spec.workloads": MISSING}, "spec.workloads", "Required value", "required"
     ),
     InvalidSpecCase("the load is missing", {"spec.load": MISSING}, "spec.load", "Required value", "field required"),
+    *(
+        InvalidSpecCase(
+            f"an endpoint with {len(given)} addresses",
+            {**endpoint_edits("a"), "spec.engine.endpoints[0]": {"name": "a", **given}},
+            "spec.engine.endpoints[0]",
+            "needs either url or serviceRef",
+        )
+        for given in ({}, {"url": "http://a:8000", "serviceRef": {"name": "a", "port": 8000}})
+    ),
+    InvalidSpecCase(
+        "a Service with a path as its name",
+        {**endpoint_edits("a"), "spec.engine.endpoints[0]": {"name": "a", "serviceRef": {"name": "a/b", "port": 1}}},
+        "spec.engine.endpoints[0].serviceRef.name",
+        "should match",
+    ),
     InvalidSpecCase("a required field is null", {"spec.load": None}, "spec.load", "Required value", "field required"),
     InvalidSpecCase("the spec is missing", {"spec": MISSING}, "spec", "Required value", "field required"),
     InvalidSpecCase(

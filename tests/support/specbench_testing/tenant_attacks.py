@@ -367,7 +367,7 @@ _STORE_ATTACKS = (
 )  # fmt: skip
 
 
-def _server(name: str, url: str, shown: str = "engine.endpoints[0].url", **engine: Any) -> Attack:
+def _server(name: str, url: str, shown: str = "engine.endpoints[0]", **engine: Any) -> Attack:
     """A run that sends load to a server, whose client the policy and the operator refuse for the same field."""
     endpoint = {"name": "server", "url": url}
     edits = {

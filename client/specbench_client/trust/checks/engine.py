@@ -312,7 +312,8 @@ def endpoints_share_a_host(evidence: RunEvidence) -> CheckResults:
     for arm in evidence.plan.arms:
         if arm.endpoint:
             name = "the baseline" if arm.is_baseline else arm.name  # `none` would be misread
-            together.setdefault(server_address(arm.endpoint.url)[0], {})[name] = urlsplit(arm.endpoint.url).hostname
+            url = arm.endpoint.address
+            together.setdefault(server_address(url)[0], {})[name] = urlsplit(url).hostname
     return [
         CheckResult(
             Severity.INFO,
