@@ -6,6 +6,21 @@ does not know it, and `kubectl apply` would reject the file there.
 
 A campaign's template contains the whole schema of a run's spec, except for the rule that makes the spec immutable. The
 server only validates paths and names of axes: values are checked in planning, because CEL cannot read `axes[].values`.
+
+The schemas follow the rules of kube-api-linter that a schema can show; tests/test_api/test_structural.py has them. Its
+rules about Go's comments, markers and types do not apply. Exceptions:
+
+    nofloats          Figures and their intervals, and parameters that engines take as numbers (temperature, rate). No
+                      controller compares them for equality, and integers of small units would only rename them.
+    nobools           Switches with two states: those of Kubernetes and of the engines' API keep their names and types
+                      (suspend, readOnly, stream), and whether a result is valid or a gate passed has no third state.
+    nomaps            Labels, annotations and quantities as in a PodSpec, and JSON that is passed to an engine. What has
+                      fields of its own is a list with a key.
+    nonullable        The values in JSON that is passed to an engine, where null means something.
+    nophase           status.phase is for print columns; programs read the conditions.
+    arrayofstruct     Tolerations, as in a PodSpec: an empty one tolerates everything.
+    minlength         An empty text, list or map means the same as none, everywhere.
+    conditions        Not the first field of status: an order of properties has no meaning in JSON, and ours is by use.
 """
 
 from __future__ import annotations

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 from pydantic import BaseModel, Field, create_model
 
-from generators.custom_resources import CAMPAIGN
+from generators.custom_resources import CAMPAIGN, CustomResource
 from generators.custom_resources import RUN as RUN_RESOURCE
-from generators.structural_schema import VALIDATIONS, Schema, structural, walk
+from generators.structural_schema import LIST_TYPE, MAP_KEYS, VALIDATIONS, Schema, structural, walk
 from specbench_api.api_model import ANYTHING, ApiModel, Distinct, PreserveUnknown, ValidationRule
 from specbench_api.errors import InvalidSpec, NotStructural
 from specbench_api.spec.campaign import CampaignSpec, SpecBenchCampaign
@@ -153,6 +153,48 @@ def test_every_field_of_the_api_has_a_description(model: type[BaseModel]) -> Non
     for path, node in walk(structural(model)):
         undescribed = [name for name, field in node.get("properties", {}).items() if not field.get("description")]
         assert undescribed == [], path
+
+
+BOOLEANS = {
+    *("suspend", "readOnly", "runAsNonRoot", "stream", "ignoreEos", "fill", "allowMissing", "requireTrustworthy"),
+    *("valid", "passed", "endsRun"),
+}
+WITHOUT_REQUIRED_FIELD = ("placement.tolerations", "placement.client.tolerations")
+LINTER: dict[str, Callable[[str, Schema], bool]] = {
+    "nobools": lambda path, node: node.get("type") != "boolean" or path.rpartition(".")[2] in BOOLEANS,
+    "nonullable": lambda _, node: not node.get("nullable") or node == ANYTHING,
+    "nomaps": lambda _, node: "properties" not in (node.get("additionalProperties") or {}),
+    "ssatags": lambda _, node: node.get("type") != "array" or "x-kubernetes-list-type" in node,
+    "arrayofstruct": lambda path, node: (
+        not node.get("items", {}).get("properties")
+        or bool(node["items"].get("required"))
+        or path.endswith(WITHOUT_REQUIRED_FIELD)
+    ),
+    "defaultorrequired": lambda _, node: (
+        not any("default" in node["properties"][name] for name in node.get("required", ()))
+    ),
+    "jsontags": lambda path, _: re.fullmatch(r"([a-z][a-z0-9]*([A-Z][a-z0-9]*)*(\[\]|{})*\.?)*", path) is not None,
+    "noreferences": lambda path, _: "eference" not in path,
+    "notimestamp": lambda path, _: "timestamp" not in path.lower(),
+    "nophase": lambda path, _: not path.lower().endswith("phase") or path in ("phase", "runs[].phase"),
+    "nodurations": lambda _, node: node.get("format") != "duration",
+}
+"""Rules of kube-api-linter: whether a node follows it. generators/custom_resources.py argues the exceptions."""
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+@pytest.mark.parametrize("rule", LINTER)
+def test_a_schema_follows_the_rules_of_kube_api_linter(rule: str, model: type[BaseModel]) -> None:
+    assert [path for path, node in walk(structural(model)) if not LINTER[rule](path, node)] == []
+
+
+@pytest.mark.parametrize("resource", [RUN_RESOURCE, CAMPAIGN], ids=lambda resource: resource.name)
+def test_the_status_is_a_subresource_with_conditions_by_type(resource: CustomResource) -> None:
+    (version,) = resource.definition()["spec"]["versions"]
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+    conditions = status["properties"]["conditions"]
+    assert (version["subresources"], "required" in status) == ({"status": {}}, False)
+    assert (conditions[LIST_TYPE], conditions[MAP_KEYS]) == ("map", ["type"])
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
