@@ -123,7 +123,8 @@ class OperatorSettings:
     gone_after_s: float = 120
     """How long after its deletion time a pod still counts as holding GPUs, in seconds.
 
-    A pod that exists for longer is on a node that no longer answers, so the operator does not wait for it.
+    A pod that exists for longer is on a node that no longer answers, so the operator does not wait for it; with inf, it
+    waits until Kubernetes removes the pod, because the node returned or was deleted.
     """
     resync_s: float = 30
     """Period of the resync, in seconds: without any event, each run and campaign not at rest is reconciled."""

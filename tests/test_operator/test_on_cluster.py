@@ -29,6 +29,7 @@ QUICK = {
     "SPECBENCH_IMAGE_PULL_GRACE_S": "2",
     "SPECBENCH_RESYNC_S": "5",
     "SPECBENCH_CLIENT_START_DEADLINE_S": "5",
+    "SPECBENCH_GONE_AFTER_S": "5",
 }
 GPU_QUOTA = 60
 
@@ -177,6 +178,53 @@ def test_a_lost_engine_is_launched_three_times_and_a_drained_one_again(site: Ope
     eventually(lambda: "g1-0" in names(run, "jobs", "engine"), "the other arm does not start")
     eventually(lambda: len(run.living("engine")) == 1, "a pod is left behind")
     run.wait_for_events("Preempted", "EngineLost")
+
+
+DEAD_NODE = "specbench-dead"
+UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+
+
+@pytest.fixture
+def dead_node(site: OperatorSite) -> Iterator[Callable[[], None]]:
+    """A node with GPUs and without a kubelet; called, its kubelet is reported to have stopped answering."""
+    conditions = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2100-01-01T00:00:00Z"}]
+    has = {"cpu": "8", "memory": "64Gi", "pods": "9", "nvidia.com/gpu": "8"}
+    node: dict[str, Any] = {
+        "metadata": {"name": DEAD_NODE, "labels": {"kubernetes.io/hostname": DEAD_NODE}},
+        "spec": {"taints": [{"key": DEAD_NODE, "effect": "NoSchedule"}]},
+        "status": {"capacity": has, "allocatable": has, "conditions": conditions},
+    }
+    path = f"/api/v1/nodes/{DEAD_NODE}"
+    site.cluster.call("POST", "/api/v1/nodes", node)
+
+    def stop_answering() -> None:
+        lost = {"status": {"conditions": [{**conditions[0], "status": "Unknown"}]}}
+        site.cluster.call("PATCH", f"{path}/status", lost, kind=MERGE)
+
+    yield stop_answering
+    site.cluster.call("DELETE", path)
+    for pod in site.items("pods", "engine"):
+        if pod["spec"].get("nodeName") == DEAD_NODE:
+            pods = f"/api/v1/namespaces/{site.namespace}/pods/{pod['metadata']['name']}"
+            site.cluster.call("DELETE", pods, {"gracePeriodSeconds": 0})
+
+
+def test_an_engine_on_a_node_that_never_answers_again_is_launched_again_after_a_while(
+    dead_node: Callable[[], None], make: Make
+) -> None:
+    tolerations = [{"key": DEAD_NODE, "operator": "Exists"}, {**UNREACHABLE, "tolerationSeconds": 1}]
+    selector = {"kubernetes.io/hostname": DEAD_NODE}
+    run = make("dead", {"spec.placement": {"gpus": 1, "nodeSelector": selector, "tolerations": tolerations}})
+    pod = await_engine(run)
+    eventually(lambda: [row for row in run.children("pods") if row["spec"].get("nodeName")], "it is not scheduled")
+    dead_node()
+    eventually(lambda: f"node {DEAD_NODE}" in run.condition("EngineReady")[2], "the condition does not name the node")
+    assert run.condition("EngineReady")[1] == "Preempted"
+    waits = eventually(lambda: [text for text in run.condition("Reconciling")[1:] if pod in text], "it waits silently")
+    assert (DEAD_NODE in waits[0], names(run, "jobs")) == (True, ["g0-0"])
+    eventually(lambda: names(run, "jobs") == ["g0-0", "g0-1"], "no other engine is launched")
+    assert pod in run.living("engine"), "nobody knows whether the first one still runs"
+    run.delete()
 
 
 def test_a_killed_operator_continues_and_creates_nothing_twice(

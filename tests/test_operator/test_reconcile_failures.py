@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -32,7 +33,7 @@ from specbench_operator.state.objects import (
 )
 from specbench_operator.state.timestamps import parse_timestamp
 from specbench_testing.cluster_world import ClusterWorld, finish_other_arm, launched
-from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run, waiting
+from specbench_testing.operator_builders import NOON, OLDER_UID, SETTINGS, UID, operator_run, waiting
 
 
 def assert_first_group_failed(world: ClusterWorld, reason: str) -> None:
@@ -545,13 +546,65 @@ def test_a_launch_with_deleted_jobs_is_counted_when_earlier_jobs_are_left(
     assert serving.launched == [serving.engine(0, 0), serving.engine(0, 1), serving.engine(0, 2)]
 
 
-def test_a_pod_on_a_dead_node_is_waited_for_up_to_a_limit(serving: ClusterWorld) -> None:
-    serving.change_pod(serving.engine(), deleted_at=serving.now, disrupted="node lost")
+@pytest.mark.parametrize("disrupted", ["node lost", None])
+def test_a_pod_on_a_dead_node_is_waited_for_up_to_a_limit(serving: ClusterWorld, disrupted: str | None) -> None:
+    serving.change_pod(serving.engine(), node="gpu-7", deleted_at=serving.now + MINUTE, disrupted=disrupted)
     serving.fail_job(serving.engine())
     serving.reconcile()
-    assert serving.reconcile().apply == ()
-    serving.reconcile(after_s=serving.settings.gone_after_s)
+    assert "node gpu-7" in serving.condition(ConditionType.ENGINE_READY).message
+    assert [event.reason for event in serving.events if "node gpu-7" in event.message]
+    serving.lose_pods(serving.client())
+    reason = "WaitingForRelease"
+    for after_s, node in ((59, ""), (1, "node gpu-7"), (serving.settings.gone_after_s - 1, "node gpu-7")):
+        assert serving.reconcile(after_s=after_s).apply == ()
+        waits = serving.condition(ConditionType.RECONCILING)
+        assert (waits.reason, node in waits.message, "out-of-service" in waits.message) == (reason, True, bool(node))
+    serving.reconcile(after_s=1)
     assert serving.launched[-1] == serving.engine(0, 1)
+    serving.reconcile()
+    assert "gpu-7" not in serving.condition(ConditionType.RECONCILING).message
+
+
+def test_no_engine_is_launched_beside_a_pod_on_a_dead_node_if_the_administrator_says_so(serving: ClusterWorld) -> None:
+    serving.settings = replace(serving.settings, gone_after_s=math.inf)
+    for job in (serving.engine(), serving.client()):
+        serving.change_pod(job, node="gpu-7", deleted_at=serving.now, disrupted="node lost")
+    for _ in range(3):
+        serving.reconcile(after_s=1e6)
+    assert (serving.launched, serving.settings.gone_after_s) == ([serving.engine()], math.inf)
+    serving.reap()  # the node is deleted, and Kubernetes removes its pods
+    serving.settle()
+    assert serving.launched[-1] == serving.engine(0, 1)
+
+
+def test_a_run_that_waits_for_an_earlier_run_on_a_dead_node_names_the_node(serving: ClusterWorld) -> None:
+    serving.change_pod(serving.engine(), run_uid=OLDER_UID, node="gpu-7", deleted_at=serving.now)
+    waiting_run = ClusterWorld(now=serving.now, pods=serving.pods)
+    assert waiting_run.reconcile(after_s=1).apply == ()
+    waits = waiting_run.condition(ConditionType.RECONCILING)
+    assert (waits.reason, "node gpu-7" in waits.message) == ("WaitingForRemoval", True)
+    waiting_run.reconcile(after_s=serving.settings.gone_after_s)
+    assert waiting_run.launched == [waiting_run.engine()]
+
+
+def test_a_report_on_a_dead_node_is_made_again_elsewhere(world: ClusterWorld) -> None:
+    world.measure_all()
+    world.start_pod(world.report, node="gone", deleted_at=world.now)
+    first = world.jobs[world.report]
+    world.reconcile(after_s=world.settings.gone_after_s - 1)
+    assert world.jobs[world.report] == first
+    for _ in range(2):
+        world.reconcile(after_s=1)
+    assert world.jobs[world.report].ref.uid != first.ref.uid
+    world.finish_report()
+    assert world.status.phase is Phase.SUCCEEDED
+
+
+@pytest.mark.parametrize("disrupted", ["drained", None])
+def test_an_engine_that_its_node_ended_names_the_node(serving: ClusterWorld, disrupted: str | None) -> None:
+    serving.change_pod(serving.engine(), node="gpu-7", phase="Failed", reason="Terminated", disrupted=disrupted)
+    serving.reconcile()
+    assert "node gpu-7" in serving.condition(ConditionType.ENGINE_READY).message
 
 
 def test_an_engine_job_being_deleted_is_waited_for_and_launched_again(serving: ClusterWorld) -> None:

@@ -86,9 +86,9 @@ def deletions(run_view: RunView) -> tuple[ObjectRef, ...]:
         *(job for job in clients if not _keeps_client(run_view, job)),
         *(child for child in run_view.children.services if not _belongs_to_live_launch(run_view, child)),
     ]
-    # A report that was made before a point was measured again is out of date.
+    # A report that was made before a point was measured again is out of date; one on a dead node may never end.
     report = run_view.children.report
-    if report and run_view.active_group:
+    if report and (run_view.active_group or _on_dead_node(run_view, report)):
         obsolete.append(report)
     return tuple(child.ref for child in obsolete if not child.deleting)
 
@@ -223,6 +223,11 @@ def _keeps_client(run_view: RunView, job: Job) -> bool:
     view = _group_view(run_view, job)
     is_finishing = view is not None and view.state is GroupState.DONE
     return job.ended or is_finishing or _belongs_to_live_launch(run_view, job)
+
+
+def _on_dead_node(run_view: RunView, job: Job) -> bool:
+    pods, gone_after_s = run_view.children.pods_of(job), run_view.settings.gone_after_s
+    return any(pod.alive and pod.overdue_s(run_view.now) >= gone_after_s for pod in pods)
 
 
 def _group_view(run_view: RunView, child: Job | ChildObject) -> GroupView | None:

@@ -21,7 +21,7 @@ from specbench_operator.run.actions import creations, deletions, relaunches, rel
 from specbench_operator.run.events import run_events
 from specbench_operator.run.gate import with_gate
 from specbench_operator.run.gpu_seconds import with_gpu_seconds
-from specbench_operator.run.launches.children import Children, children_of
+from specbench_operator.run.launches.children import Children, children_of, overdue_pods
 from specbench_operator.run.launches.client import judge_ended_client, start_delay
 from specbench_operator.run.launches.group import is_recorded_in_status, stop_and_keep_job
 from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage
@@ -121,6 +121,8 @@ def _decide_valid_run(
     if run_view.begun.unknown_field and run_view.launching is not None:
         raise plan_of_another_version(f"this version does not know its field {run_view.begun.unknown_field}")
     state = state_of(run_view)
+    if overdue := overdue_pods(observed.pods, settings, now):
+        state = replace(state, message=join_sentences((state.message, overdue)))
     actions = (relaunches(run_view), stops(run_view), deletions(run_view))
     apply = creations(run_view, state)  # raises InvalidSpec for a plan that is too large for a ConfigMap
     status = with_gpu_seconds(build_run_status(run_view, state), run_view)

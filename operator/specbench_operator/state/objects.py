@@ -6,6 +6,7 @@ LaunchVerdict, Relaunch and PriorLaunches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -244,6 +245,10 @@ class Pod:
     def alive(self) -> bool:
         """Whether it may still hold its resources, such as GPUs."""
         return self.phase not in FINAL_POD_PHASES
+
+    def overdue_s(self, now: datetime) -> float:
+        """Time since it should have terminated, in seconds; negative before, and while it is not being deleted."""
+        return (now - self.deleted_at).total_seconds() if self.deleted_at else -math.inf
 
 
 @dataclass(frozen=True)

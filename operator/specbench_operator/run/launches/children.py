@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_GATE, ROLE_REPORT
 from specbench_api.spec.conditions import EngineReason
@@ -137,8 +137,19 @@ def live_pods(pods: Iterable[Pod], settings: OperatorSettings, now: datetime) ->
     A pod that exists long after its deletion time is on a node that no longer answers. The operator does not wait for
     it, because the node may never come back and nobody else can use its GPUs meanwhile.
     """
-    gone_after = timedelta(seconds=settings.gone_after_s)
-    return [pod for pod in pods if pod.alive and (pod.deleted_at is None or now < pod.deleted_at + gone_after)]
+    return [pod for pod in pods if pod.alive and pod.overdue_s(now) < settings.gone_after_s]
+
+
+def overdue_pods(pods: Iterable[Pod], settings: OperatorSettings, now: datetime) -> str:
+    """Names a live pod that should have ended and its node, and how that ends; empty if there is none."""
+    overdue = [pod for pod in live_pods(pods, settings, now) if pod.overdue_s(now) >= 0]
+    if not overdue:
+        return ""
+    return (
+        f"pod {overdue[0].ref.name} should have ended, but node {overdue[0].node} does not report it: if the node is"
+        " off, delete it or taint it node.kubernetes.io/out-of-service, and Kubernetes removes the pod; otherwise the"
+        f" pod is ignored after {settings.gone_after_s:.0f} s (SPECBENCH_GONE_AFTER_S of the operator)"
+    )
 
 
 def holds_gpus(children: Children, settings: OperatorSettings, now: datetime) -> bool:

@@ -57,7 +57,7 @@ def _on_dead_node(pods: Iterable[Pod], settings: OperatorSettings, now: datetime
     pod = _newest(pods)
     if pod is None or not pod.alive or pod.deleted_at is None:
         return None
-    remaining_s = (pod.deleted_at + timedelta(seconds=settings.gone_after_s) - now).total_seconds()
+    remaining_s = settings.gone_after_s - pod.overdue_s(now)
     if remaining_s > 0:
         return LaunchState(LaunchStage.SERVING, EngineReason.SERVING, requeue_after_s=remaining_s)
     message = f"the client's pod {pod.ref.name} was deleted, but still exists: its node {pod.node} does not answer"

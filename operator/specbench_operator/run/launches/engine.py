@@ -195,7 +195,7 @@ def _pod_being_deleted(
     A queue suspends a Job before its pod is deleted. But Jobs are listed before pods, so the suspension may not be
     observed yet, and the next reconciliation decides.
     """
-    message = join_sentences(("its pod is being deleted", pod.disrupted or ""))
+    message = join_sentences(("its pod is being deleted", _node_of(pod), pod.disrupted or ""))
     remaining_s = (gone_at - context.now).total_seconds()
     if engine.queue and not engine.ended and not pod.disrupted and remaining_s > 0:
         stage = LaunchStage.SERVING if served else LaunchStage.STARTING
@@ -207,7 +207,12 @@ def _disrupted_pod(pod: Pod) -> LaunchState:
     """Preempted if the pod was disrupted; lost if its node evicted it, because the engine's usage may be the cause."""
     cause = pod.disrupted or ("its pod was deleted" if pod.deleted_at else "")
     message = join_sentences((cause, pod.reason, pod.message)) or "its pod ended, and Kubernetes reports no reason"
+    message = join_sentences((_node_of(pod), message))
     return preempted(message) if pod.disrupted and pod.reason != EVICTED else lost(message)
+
+
+def _node_of(pod: Pod) -> str:
+    return f"node {pod.node}" if pod.node else ""
 
 
 def _starting(engine: Job, pod: Pod | None, context: LaunchContext) -> LaunchState:
