@@ -15,10 +15,19 @@ from typing import Any
 
 import pytest
 
+from specbench_api.plan.names import (
+    LABEL_ARM,
+    LABEL_ATTEMPT,
+    LABEL_GROUP,
+    LABEL_MANAGED,
+    LABEL_ROLE,
+    LABEL_RUN,
+    LABEL_RUN_UID,
+)
 from specbench_cluster.configuration import PAUSE_IMAGE
 from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import MERGE, Cluster
-from specbench_testing.cluster_run import ClusterRun
+from specbench_testing.cluster_run import ClusterRun, is_living
 from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import resource
 
@@ -32,6 +41,7 @@ QUICK = {
     "SPECBENCH_GONE_AFTER_S": "5",
 }
 GPU_QUOTA = 60
+LABELS = (LABEL_MANAGED, LABEL_RUN, LABEL_RUN_UID, LABEL_ROLE, LABEL_GROUP, LABEL_ATTEMPT, LABEL_ARM)
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +234,30 @@ def test_an_engine_on_a_node_that_never_answers_again_is_launched_again_after_a_
     assert (DEAD_NODE in waits[0], names(run, "jobs")) == (True, ["g0-0"])
     eventually(lambda: names(run, "jobs") == ["g0-0", "g0-1"], "no other engine is launched")
     assert pod in run.living("engine"), "nobody knows whether the first one still runs"
+    run.delete()
+
+
+def test_a_run_whose_objects_lost_their_labels_has_no_second_engine_beside_the_first(
+    site: OperatorSite, make: Make
+) -> None:
+    def strip(path: str, name: str) -> None:
+        labels = dict.fromkeys(LABELS)
+        site.cluster.call("PATCH", f"{path}/{name}", {"metadata": {"labels": labels}}, kind=MERGE)
+
+    jobs, core = f"/apis/batch/v1/namespaces/{site.namespace}/jobs", f"/api/v1/namespaces/{site.namespace}"
+    run = make("stripped")
+    pod = await_engine(run)
+    strip(jobs, "stripped-g0-0")
+    strip(f"{core}/services", "stripped-g0-0")
+    run.suspend(suspended=True)
+    eventually(lambda: run.living("engine") == [], "the operator does not find the engine's Job")
+    run.suspend(suspended=False)
+    (pod,) = eventually(lambda: run.living("engine"), "it does not continue")
+    strip(f"{core}/pods", pod)
+    eventually(lambda: first_group(run).get("reason") == "EngineLost", "its lost labels are not noticed")
+    eventually(lambda: names(run, "jobs", "engine") == ["g0-1", "g0-2"], "it is not launched again")
+    found = site.cluster.call("GET", f"{core}/pods", query={"fieldSelector": f"metadata.name={pod}"})["items"]
+    assert [row["status"]["phase"] for row in found if is_living(row)] == [], "two engines run"
     run.delete()
 
 

@@ -12,13 +12,13 @@ import pytest
 from specbench_api.campaign.names import ANNOTATION_COMBINATION, LABEL_CAMPAIGN
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.expansion import expand, with_another_round
-from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
+from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER, ROLE_ENGINE
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionType, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.results import S3
 from specbench_api.spec.secret_refs import SecretRef
-from specbench_operator.cluster.kubernetes_api import RUN
+from specbench_operator.cluster.kubernetes_api import JOB, POD, RUN
 from specbench_operator.cluster.parsing import (
     leader_worker_set_owners,
     parse_child_object,
@@ -125,6 +125,14 @@ JOBS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "in a queue": (raw_job(labels={**LABELS, "kueue.x-k8s.io/queue-name": "bench"}), {"queue": "bench"}),
     "client": (raw_job(annotations={"specbench.io/engine-pod": "pod-uid"}), {"engine_pod": "pod-uid"}),
+    "with pods": (
+        {"metadata": meta(), "status": {"active": 1, "ready": 1, "terminating": 2, "failed": 4}},
+        {"unlisted_pods": 3},
+    ),
+    "of an older Kubernetes": (
+        {"metadata": meta(), "status": {"active": 1, "terminating": None}},
+        {"unlisted_pods": 1},
+    ),
 }
 
 
@@ -503,6 +511,42 @@ def observe_gated(gate: Raw | None, /, **status: Any) -> tuple[RunObservation, F
     api, results = FakeApi.of(run, main), FakeResults(gate=gate_status(gate=gate) if gate else None)
     observed = observe(api, results)
     return observed, results, [target for _, kind, target in api.requests if kind == RUN and target != "demo"]
+
+
+@pytest.mark.parametrize(
+    ("state", "phase", "missed"),
+    [
+        ("Queued", "Queued", {"engine"}),
+        ("Starting", "Starting", {"engine"}),
+        ("Measuring", "Running", {"engine", "client"}),
+        ("Waiting", "Pending", set()),
+        ("Done", "Analyzing", {"report"}),
+        ("Done", "Succeeded", set()),
+    ],
+)
+def test_jobs_of_the_run_that_lost_their_labels_are_found_by_name(state: str, phase: str, missed: set[str]) -> None:
+    run = operator_run()
+    row = {"index": 0, "arm": "none", "state": state, "points": 1, "measured": 0, "attempt": 2}
+    run["status"] = {"phase": phase, "groups": [row]}
+    names = {"engine": "demo-g0-2", "client": "demo-g0-2-client", "report": "demo-report"}
+    owner = {"uid": UID, "controller": True}
+    jobs = [{"kind": JOB, **raw_job(name=name, labels={}, ownerReferences=[owner])} for name in names.values()]
+    found = {job.key.role: job for job in observe(FakeApi.of(run, *jobs)).jobs}
+    assert {role: job.ref.name for role, job in found.items()} == {role: names[role] for role in missed}
+    assert {(job.key.group, job.key.attempt) for job in found.values()} <= {(0, 2), (None, None)}
+    jobs[0]["metadata"]["ownerReferences"] = [{**owner, "uid": "other"}]
+    assert ROLE_ENGINE not in {job.key.role for job in observe(FakeApi.of(run, *jobs)).jobs}
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_pods_that_a_job_counts_have_lost_their_labels_only_if_none_is_listed(*, is_listed: bool) -> None:
+    """The pod of a launch that its queue preempted may still be ending when the Job is resumed."""
+    labels = {**LABELS, LABEL_MANAGED: MANAGER, LABEL_RUN: "demo"}
+    job = {"kind": JOB, "metadata": meta(labels=labels, uid="j"), "status": {"active": 0, "terminating": 1}}
+    pod = {"kind": POD, **raw_pod()}
+    pod["metadata"] = {**pod["metadata"], "labels": labels}
+    (found,) = observe(FakeApi.of(operator_run(), job, *([pod] if is_listed else []))).jobs
+    assert found.unlisted_pods == (0 if is_listed else 1)
 
 
 MAIN = NamespaceRun("main", "u", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "c")

@@ -607,6 +607,22 @@ def test_an_engine_that_its_node_ended_names_the_node(serving: ClusterWorld, dis
     assert "node gpu-7" in serving.condition(ConditionType.ENGINE_READY).message
 
 
+@pytest.mark.parametrize("ready", [False, True])
+def test_an_engine_whose_pod_lost_its_labels_is_lost_and_the_next_one_waits_for_it(
+    world: ClusterWorld, *, ready: bool
+) -> None:
+    world.start_pod(world.engine(), ready=ready)
+    world.reconcile()
+    world.lose_pods(world.engine())  # no list of the operator has it
+    world.jobs[world.engine()] = replace(world.jobs[world.engine()], unlisted_pods=1)
+    world.settle(after_s=1)
+    assert (world.group(0).reason, "labels" in (world.group(0).message or "")) == ("EngineLost", True)
+    assert (world.launched, world.jobs[world.engine()].ended) == ([world.engine()], True)
+    world.jobs[world.engine()] = replace(world.jobs[world.engine()], unlisted_pods=0)
+    world.settle()
+    assert world.launched == [world.engine(), world.engine(0, 1)]
+
+
 def test_an_engine_job_being_deleted_is_waited_for_and_launched_again(serving: ClusterWorld) -> None:
     serving.jobs[serving.engine()] = replace(serving.jobs[serving.engine()], deleting=True)
     decision = serving.reconcile()

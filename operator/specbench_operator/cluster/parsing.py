@@ -100,6 +100,7 @@ def parse_job(raw: RawObject, warning: str = "", waits: QueueWait | None = None)
         engine_pod=meta.get("annotations", {}).get(ANNOTATION_ENGINE_POD, ""),
         engine_nodes=parse_engine_nodes(meta),
         prior_launches=parse_prior_launches(meta),
+        unlisted_pods=int(status.get("active", 0)) + int(status.get("terminating") or 0),
     )
 
 

@@ -10,7 +10,7 @@ so a manifest that is missing then was never written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
@@ -26,14 +26,19 @@ from specbench_api.plan.names import (
     ROLE_CLIENT,
     ROLE_ENGINE,
     ROLE_PLAN,
+    ROLE_REPORT,
+    client_name,
+    engine_name,
     plan_name,
+    report_name,
 )
-from specbench_api.spec.conditions import IN_PROGRESS_PHASES, Phase
+from specbench_api.spec.conditions import IN_PROGRESS_PHASES, GroupState, Phase
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.placement import PinNode
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.secrets import GATE_USES, secret_references, unusable_secrets
+from specbench_api.spec.status import RunStatus
 from specbench_operator.cluster.kubernetes_api import (
     CONFIG_MAP,
     EVENT,
@@ -62,6 +67,7 @@ from specbench_operator.cluster.parsing import (
 )
 from specbench_operator.cluster.results import ResultsReader, adopts_latest, known_results_uid, with_adopted_uid
 from specbench_operator.cluster.secrets import SecretReader
+from specbench_operator.state.conditions import read_status
 from specbench_operator.state.objects import ChildKey, Job, Node, Pod, QueueWait, RawObject, UnreadableNode
 from specbench_operator.state.run import (
     NamespaceRun,
@@ -129,7 +135,7 @@ class RunObserver:
         sets = self._sets(namespace, selector)
         groups = leader_worker_set_owners(sets)
         pods = tuple(parse_pod(raw, groups) for raw in self._api.list(POD, namespace, labels=selector))
-        jobs = tuple(self._job(raw, pods) for raw in raw_jobs)
+        jobs = (*(self._job(raw, pods) for raw in raw_jobs), *self._unlisted_jobs(resource, raw_jobs, pods))
         services = self._api.list(SERVICE, namespace, labels=selector)
         plans = self._api.list(CONFIG_MAP, namespace, labels=selector)
         policies = self._api.list(NETWORK_POLICY, namespace, labels=selector) if self._network_policies else []
@@ -195,13 +201,28 @@ class RunObserver:
         except NotFound:
             return []
 
+    def _unlisted_jobs(
+        self, resource: Mapping[str, Any], listed: Sequence[Raw], pods: tuple[Pod, ...]
+    ) -> Iterator[Job]:
+        """The run's Jobs in progress that no list has, because somebody removed their labels.
+
+        Without them, the operator would launch another engine beside theirs. The cache has only what is listed.
+        """
+        meta, names = resource["metadata"], {raw["metadata"]["name"] for raw in listed}
+        for key, name in _jobs_in_progress(meta["name"], read_status(RunStatus, resource)):
+            raw = None if name in names else self._api.get(JOB, meta["namespace"], name)
+            if raw and controller_uid(raw) == meta["uid"]:
+                yield replace(self._job(raw, pods), key=key)
+
     def _job(self, raw: Mapping[str, Any], pods: tuple[Pod, ...]) -> Job:
         """A Job; if it has no pod although it should, with its latest warning or the reason why its queue waits."""
         job = parse_job(raw)
         if job.suspended and not job.ended:
             return parse_job(raw, waits=queue_wait(self._api, raw["metadata"]["namespace"], job))
         podless = not any(pod.job_uid == job.ref.uid for pod in pods)
-        if not podless or job.ended or job.verdict:
+        if not podless:
+            return replace(job, unlisted_pods=0)
+        if job.ended or job.verdict:
             return job
         return parse_job(raw, self._latest_warning(raw["metadata"]["namespace"], job.ref.uid))
 
@@ -363,6 +384,17 @@ def _run_with_pending_gate(resource: Mapping[str, Any]) -> tuple[SpecBenchRun, G
     if gate is None or (status.get("gate") or {}).get("gateDigest") == digest_of_gate(gate):
         return None
     return run, gate
+
+
+def _jobs_in_progress(run: str, status: RunStatus) -> Iterator[tuple[ChildKey, str]]:
+    """The keys and names of the Jobs that should exist by a status."""
+    for row in status.groups:
+        if row.state in (GroupState.QUEUED, GroupState.STARTING, GroupState.MEASURING):
+            yield ChildKey(ROLE_ENGINE, row.index, row.attempt), engine_name(run, row.index, row.attempt)
+        if row.state is GroupState.MEASURING:
+            yield ChildKey(ROLE_CLIENT, row.index, row.attempt), client_name(run, row.index, row.attempt)
+    if status.phase is Phase.ANALYZING:
+        yield ChildKey(ROLE_REPORT), report_name(run)
 
 
 def _plan_data(plans: list[dict[str, Any]], run: Mapping[str, Any]) -> Mapping[str, str]:

@@ -134,6 +134,8 @@ class Job:
     """For a client: names of the nodes on which its engine became ready."""
     prior_launches: PriorLaunches = PriorLaunches()
     """For an engine's Job: counts of earlier launches, written when the Job was created."""
+    unlisted_pods: int = 0
+    """How many of its pods have not ended by its controller, if none is listed: they have lost specbench's labels."""
 
     @property
     def ended(self) -> bool:

@@ -158,7 +158,7 @@ def holds_gpus(children: Children, settings: OperatorSettings, now: datetime) ->
     Of servers that are already running: whether a client may still send load to one. A stopped Job may still create a
     pod until it has ended, because its controller may not have seen the deadline yet.
     """
-    startable = any(job.deleting or not job.ended for job in children.launch_jobs)
+    startable = any(job.deleting or not job.ended or job.unlisted_pods for job in children.launch_jobs)
     has_set = any(child.ref.kind == LWS_KIND for child in children.objects)  # it may still create pods
     alive = any(pod.key.role == children.launch_role for pod in live_pods(children.pods, settings, now))
     return startable or has_set or alive

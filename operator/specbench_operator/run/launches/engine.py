@@ -126,7 +126,7 @@ def judge_engine(engine: Job, pods: tuple[Pod, ...], context: LaunchContext, *, 
     if decided or (engine.suspended and not engine.ended):
         return decided or queued_state(engine)
     if pod is None:
-        return _pod_gone(engine) if engine.ended or served else _starting(engine, None, context)
+        return _pod_gone(engine) if engine.ended or engine.unlisted_pods or served else _starting(engine, None, context)
     if pod.terminated or not pod.alive:
         return _terminated_pod(pod, context, served=served)
     if pod.deleted_at:
@@ -161,7 +161,7 @@ def current_pod(pods: tuple[Pod, ...]) -> Pod | None:
 def _pod_gone(engine: Job) -> LaunchState:
     if engine.failure and engine.failure.reason == POD_FAILURE_POLICY:
         return preempted(join_sentences(("its pod is gone", engine.failure.message)))
-    return lost("its pod is gone")
+    return lost("its pod has lost the labels that specbench gave it" if engine.unlisted_pods else "its pod is gone")
 
 
 def _terminated_pod(pod: Pod, context: LaunchContext, *, served: bool) -> LaunchState:
