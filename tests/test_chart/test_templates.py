@@ -91,6 +91,10 @@ PATHS = {
 }
 
 
+NAMED_BY_PATH = tuple(kind for kind, path in PATHS.items() if path.startswith((RBAC, ADMISSION)))
+"""Kinds whose names may have 253 characters, since nothing repeats them as a label or a host's name."""
+
+
 @pytest.fixture(scope="module")
 def helm() -> Helm:
     """Helm, from PATH or built by hack/cluster."""
@@ -283,6 +287,16 @@ def test_the_admission_policies_are_optional_and_limited_to_the_watched_namespac
     assert all("matchResources" not in row["spec"] for row in everywhere.of_kind("ValidatingAdmissionPolicyBinding"))
     assert len(everywhere.of_kind("ValidatingAdmissionPolicyBinding")) == len(rendered.of_kind(POLICY)) > 0
     assert helm.template({"admissionPolicy": {"enabled": False}}).of_kind(POLICY) == []
+
+
+def test_the_longest_names_of_release_and_namespace_give_valid_names(helm: Helm) -> None:
+    options = ["--namespace", "n" * 63, "--kube-version", KUBERNETES, "--values", "-"]
+    values = {**ALL, "watchNamespaces": ["w" * 63], "image": {"repository": "specbench"}}
+    rendered = Rendered(helm.run("template", "r" * 53, str(CHART), *options, stdin=json.dumps(values)))
+    for raw in rendered.objects:
+        meta, is_label = raw["metadata"], raw["kind"] not in NAMED_BY_PATH
+        assert len(meta["name"]) <= (63 if is_label else 253), meta["name"]
+        assert max(len(value) for value in meta.get("labels", {"": ""}).values()) <= 63
 
 
 def test_each_watched_namespace_has_a_role_bound_to_the_operator(helm: Helm) -> None:
