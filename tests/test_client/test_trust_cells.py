@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 
 from specbench_api.plan.plan import Point
+from specbench_client.analysis.summary.headline import WORDS_MAX
 from specbench_client.analysis.summary.run import evaluate_cells
 from specbench_client.documents.finding import Finding, Severity
-from specbench_testing.corrupted_records import close_gaps, combine
+from specbench_testing.corrupted_records import close_gaps, combine, replace_watch
 from specbench_testing.synthetic_records import (
     ONE,
     Corruptions,
@@ -257,6 +258,41 @@ def test_first_tokens_before_the_baselines_are_found_also_if_the_client_sends_la
     checks = [each.check for each in found(Corruptions(records=edit), world)]
     assert checks.count("ClientSaturated") == len(late_repeats)
     assert "TtftBelowBaseline" in checks
+
+
+@pytest.mark.parametrize(("loads", "named"), [((0.2, 1.0, None), ""), ((0.2, 1.3, None), "1.3 per core")])
+def test_busy_machine_is_named_as_the_cause_of_late_first_tokens(loads: Sequence[float | None], named: str) -> None:
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return shift(frame, 20, TIMES[3:]) if point.arm == "none" else frame
+
+    busy = Corruptions(
+        records=edit, watch=lambda point, health: health.model_copy(update={"load_per_core": loads[point.repeat]})
+    )
+    world = SyntheticRun(prompts=40, categories=ONE, concurrency=(1,))
+    (message,) = (each.message for each in found(busy, world) if each.check == "TtftBelowBaseline")
+    assert ("machine was busy" in message, named in message) == (bool(named), True)
+
+
+@pytest.mark.parametrize(
+    ("factors", "repeats", "expected"),
+    [
+        ((1.0, 1.0, 2.0), 3, [WARNING]),
+        ((1.0, 1.0, 1.05), 3, []),
+        ((1.0, 2.0), 2, []),  # TooFewRepeats reports those
+        ((0.2, 0.3, 0.5), 3, []),  # wide, but faster
+    ],
+    ids=["noise", "quiet", "few repeats", "an answer"],
+)
+def test_interval_that_answers_nothing_is_a_doubt_with_any_number_of_requests(
+    factors: Sequence[float], repeats: int, expected: list[Severity]
+) -> None:
+    busy = combine(slowed(ngram=factors), replace_watch(load_per_core=1.5))
+    summary = run_of_world(replace(WORLD, prompts=7, repeats=repeats), busy)
+    wide = [each for each in summary.findings if each.check == "IntervalTooWide"]
+    assert [each.severity for each in wide] == expected
+    assert ["machine was busy" in each.message for each in wide] == [True] * len(expected)
+    assert ("interval too wide" in summary.headline) == bool(expected)
+    assert len(summary.headline.split()) <= WORDS_MAX
 
 
 def test_comparison_without_any_pair_is_a_warning() -> None:

@@ -90,6 +90,10 @@ class FigureInterval(ApiModel):
 # documents only render the figure.
 
 
+WIDE = 1.4
+"""An interval of a ratio that excludes neither this nor its inverse answers nothing."""
+
+
 def counted(count: int, unit: str) -> str:
     """Return `1 repeat`, `2 repeats`."""
     return f"{count} {unit}{'s' if count != 1 else ''}"
@@ -129,6 +133,11 @@ class Figure(ApiModel):
             return ""
         bounds = self.interval
         return f"{self.value:.2f}x" + (f" [{bounds.low:.2f}, {bounds.high:.2f}]" if bounds else "")
+
+    @property
+    def is_too_wide(self) -> bool:
+        """Whether the interval of a ratio is too wide to answer anything."""
+        return self.interval is not None and self.interval.low < 1 / WIDE and self.interval.high > WIDE
 
     @property
     def excluded(self) -> str:

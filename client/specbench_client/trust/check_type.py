@@ -100,6 +100,20 @@ def name_some(names: Sequence[str], most: int, separator: str = ", ") -> str:
     return separator.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+BUSY = 1.0
+"""Load average per core of a busy machine: more processes run, or wait for a core, than it has cores."""
+
+
+def busy_machine(load_per_core: float | None) -> str:
+    """Return a clause that the client's machine was busy, to be added to a message; empty if it was not."""
+    if load_per_core is None or load_per_core <= BUSY:
+        return ""
+    return (
+        f"; the client's machine was busy (load average {load_per_core:.1f} per core), so a server on it would lack"
+        " CPU: stop other work first"
+    )
+
+
 def report_impossible(kinds: Iterable[tuple[str, Mask]], what: str, consequence: str) -> CheckResults:
     """Report how many of the rows meet each impossible condition, which is given in words with a mask, shape (rows,).
 

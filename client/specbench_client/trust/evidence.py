@@ -160,6 +160,8 @@ class CellEvidence:
     """The speed-up over the pairs of which neither request stalled; None if there is none, or none stalled."""
     spans: Spans = field(default_factory=dict)
     """Start and end of each measured point, by its hash."""
+    load_per_core: float | None = None
+    """The highest load average of the client's machine after any of the points, by its cores; None if unknown."""
 
     @property
     def greedy(self) -> bool:

@@ -60,6 +60,7 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     answers.answers_replayed,
     answers.temperature_not_applied,
     comparison.noisy_repeats,
+    comparison.interval_too_wide,
     load.requests_stalled,
     comparison.unpaired_requests,
     tokens.late_stream_end,
@@ -122,7 +123,7 @@ CAUSES = tuple(
     )
 )
 """Checks that explain others of the same severity, and those after them."""
-FOLLOWS = (comparison.baseline_invalid.name,)
+FOLLOWS = (comparison.baseline_invalid.name, comparison.interval_too_wide.name)
 """Checks that only pass on what others found: fixing those fixes these."""
 
 

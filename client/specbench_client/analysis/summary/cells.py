@@ -134,6 +134,13 @@ def evaluate_cell(
         reuse=reuse,
         speedup_without_stalls=paired_speedup(SPEEDUP, smooth, measured.seed).figure if smooth else None,
         spans=measured.spans,
+        load_per_core=max(
+            (
+                each.client_health.load_per_core or 0.0
+                for each in (*measured.points, *(baseline.points if baseline else ()))
+            ),
+            default=None,
+        ),
     )
     found = [finding for check in CELL_CHECKS for finding in check.findings(evidence, measured.place)]
     on_points = [finding for point in measured.points for finding in point.findings]

@@ -178,6 +178,8 @@ def _unknown(facts: HeadlineFacts, workload: str, usable: Sequence[_Comparison])
         why = each.cell.why_not_compared(facts.findings)
         if each.conclusion in (Verdict.TOO_FEW_REPEATS, Verdict.NO_INTERVAL) and each.cell.speedup:
             why = each.cell.speedup.missing or NO_INTERVAL
+        if not why and each.cell.speedup and each.cell.speedup.is_too_wide:
+            why = "interval too wide"
         if why:
             cells.append(UnknownCell(arm=each.cell.arm, workload=workload, load=each.cell.level.label, why=why))
     found = {(each.arm, each.load): each for each in cells}

@@ -23,7 +23,7 @@ from specbench_client.metrics.metric_types import RequestMetric, TimingFault
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import REQUEST, numbers
 from specbench_client.metrics.time_per_token import STEP_MS, TPOT_MS
-from specbench_client.trust.check_type import CheckResult, CheckResults, check, list_names
+from specbench_client.trust.check_type import BUSY, CheckResult, CheckResults, busy_machine, check, list_names
 from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
 CPU_SHARE = 0.8
@@ -66,7 +66,8 @@ def client_saturated(evidence: PointEvidence) -> CheckResults:
     """The client's event loop was late, it sent requests late, or it used up its core."""
     stamped = evidence.health.kernel_clock_share == 1
     late_reads = [] if stamped else _late_loop(evidence)
-    return [*_cpu_exhausted(evidence), *late_reads, *_late_sends(evidence)]
+    # Sends are so late that the arrivals are not those of the open loop, or that a latency figure changed.
+    return [*_cpu_exhausted(evidence), *late_reads, *(_late_arrivals(evidence) or _changed_latency(evidence))]
 
 
 def _cpu_exhausted(evidence: PointEvidence) -> list[CheckResult]:
@@ -93,11 +94,6 @@ def _lateness(evidence: PointEvidence) -> str:
         return f"up to {late:,.2f} ms late, which in so short a point is also the 99th percentile of the time"
     longest_words = "" if longest is None else f", at the longest {longest:,.2f} ms"
     return f"{late:,.2f} ms late at the 99th percentile of the time{longest_words}"
-
-
-def _late_sends(evidence: PointEvidence) -> list[CheckResult]:
-    """Report sends so late that the arrivals are not those of the open loop, or that a latency figure changed."""
-    return _late_arrivals(evidence) or _changed_latency(evidence)
 
 
 def _late_arrivals(evidence: PointEvidence) -> list[CheckResult]:
@@ -166,7 +162,6 @@ INVALID_SHARE = 0.2
 HALF = 0.5
 ANSWERS_SHARE = 0.05
 CHUNKS_MIN = 8
-OVERLOADED = 2.0
 TOGETHER_MS = BURST_NS / NS_PER_MS
 
 
@@ -188,7 +183,7 @@ TOGETHER_MS = BURST_NS / NS_PER_MS
         f" decodes a step in {TOGETHER_MS:g} ms, but the segments of one write arrive within that time."
     ),
     remedy=(
-        f"On a machine with a load average above {OVERLOADED:g} per core, stop other work. If the client was late, give"
+        f"On a machine with a load average above {BUSY:g} per core, stop other work. If the client was late, give"
         " it more CPU (on a cluster placement.client.resources), or lower the load. If it was not, let no proxy buffer"
         " between client and engine (proxy_buffering off), and check that the engine flushes each chunk."
     ),
@@ -271,26 +266,21 @@ def _severity(evidence: PointEvidence, *, sure: bool) -> Severity:
 
 
 def _probable_cause(evidence: PointEvidence, what: str, enough_ms: float | None) -> str:
-    """Name the client if it was late for ClientSaturated, or by `enough_ms`; else others. Add an overloaded machine.
+    """Name the client if it was late for ClientSaturated, or by `enough_ms`; else others. Add a busy machine.
 
     `enough_ms` is how long `what`, the part of an answer that was coalesced, takes.
     """
-    lag, load = evidence.health.loop_lag_p99_ms, evidence.health.load_per_core
-    overloaded = (
-        f"; the client's machine is overloaded (load average {load:.1f} per core), so an engine on it would lack CPU"
-        if load is not None and load > OVERLOADED
-        else ""
-    )
+    lag, busy = evidence.health.loop_lag_p99_ms, busy_machine(evidence.health.load_per_core)
     if lag is None or enough_ms is None:
-        return f"the client read late, or the engine or a proxy holds chunks back{overloaded}"
-    if lag >= enough_ms or _late_loop(evidence) or _late_sends(evidence):
+        return f"the client read late, or the engine or a proxy holds chunks back{busy}"
+    if lag >= enough_ms or _late_loop(evidence) or _late_arrivals(evidence) or _changed_latency(evidence):
         return (
             f"the client itself was late (its event loop was {_lateness(evidence)}), or the engine or a proxy holds"
-            f" chunks back{overloaded}"
+            f" chunks back{busy}"
         )
     return (
         "the engine or a proxy holds chunks back, or lacks CPU; the client was not late enough to cause it (its event"
-        f" loop was {_lateness(evidence)}, and {what} takes {enough_ms:.1f} ms){overloaded}"
+        f" loop was {_lateness(evidence)}, and {what} takes {enough_ms:.1f} ms){busy}"
     )
 
 

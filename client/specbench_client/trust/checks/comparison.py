@@ -9,6 +9,7 @@ import numpy as np
 
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import ArmOrder
+from specbench_client.documents.figure import WIDE
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.summary import PointSummary
@@ -21,7 +22,7 @@ from specbench_client.metrics.steady_window import window_throughput
 from specbench_client.metrics.tidy_frame import known_sum, numbers, steady_rows
 from specbench_client.metrics.time_per_token import STREAM_TPS, TPOT_MS_POOLED, decode_ns, timed_steps
 from specbench_client.numpy_columns import Values
-from specbench_client.trust.check_type import CheckResult, CheckResults, check, name_some
+from specbench_client.trust.check_type import CheckResult, CheckResults, busy_machine, check, name_some
 from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence, Spans
 
 NAMED = 6
@@ -284,7 +285,7 @@ def _unlike_repeats(evidence: CellEvidence) -> CheckResults:
     affected = "tokens/s and latencies, but not the speed-up (both arms changed alike)," if alike else "all figures"
     message = (
         f"a token after the first took at least {factor:.2f} times as long in one repeat as in another: {affected} are"
-        " averages over both"
+        f" averages over both{busy_machine(evidence.load_per_core)}"
     )
     severity = Severity.INFO if alike or evidence.level.concurrency is None else Severity.WARNING
     return [CheckResult(severity, message, value=factor, threshold=UNLIKE)]
@@ -322,10 +323,31 @@ def _noisier_than_the_effect(evidence: CellEvidence) -> CheckResults:
     message = (
         f"the baseline's own speed varies by a factor of {np.exp(spread):.2f} between repeats ({SPREADS:g} standard"
         f" deviations), and differs from the arm's only by a factor of {np.exp(effect):.2f}"
+        f"{busy_machine(evidence.load_per_core)}"
     )
     if severity is Severity.INFO:
         message += "; here repeats differ by design (sampled texts, arrivals, other prompts), equally for both arms"
     return [CheckResult(severity, message, value=spread, threshold=effect)]
+
+
+@check(
+    name="IntervalTooWide",
+    severities=(Severity.WARNING,),
+    threshold=f"an interval of the speed-up from below 1 / {WIDE:g} to above {WIDE:g}, from three repeats on",
+    rationale=(
+        "Such an interval excludes neither a drafter that pays nor one that costs as much. NoisyRepeats"
+        f" compares repeats of {REQUESTS_MIN} requests or more; the interval shows noise with any number. With a"
+        " run-to-run noise of 5 %, three repeats give such an interval in fewer than 1 of 1,000 runs."
+    ),
+    remedy="Stop other work on a busy machine; measure again, with more requests in each repeat, and more repeats.",
+)
+def interval_too_wide(evidence: CellEvidence) -> CheckResults:
+    """The repeats differ so much that the interval of the speed-up answers nothing."""
+    speedup = evidence.speedup
+    if speedup is None or speedup.interval is None or speedup.missing or not speedup.is_too_wide:
+        return []
+    message = f"{speedup.factor} answers nothing: repeats differ too much{busy_machine(evidence.load_per_core)}"
+    return [CheckResult(Severity.WARNING, message, value=speedup.interval.high, threshold=WIDE)]
 
 
 SHORTER = 0.1
@@ -409,8 +431,8 @@ PAIRS_MIN = 5
         " there."
     ),
     remedy=(
-        "Unless the run measures prompt caches, disable them on every arm. Look for a cache in front of the engine, and"
-        " compare the nodes."
+        "Stop other work on a busy machine first. Unless the run measures prompt caches, disable them on every arm."
+        " Look for a cache in front of the engine, and compare the nodes."
     ),
 )
 def ttft_below_baseline(evidence: CellEvidence) -> CheckResults:
@@ -434,7 +456,7 @@ def ttft_below_baseline(evidence: CellEvidence) -> CheckResults:
     mine, theirs = (float(np.median(side)) for side in zip(*middles, strict=True))
     message = (
         f"at one stream the first token arrives after {mine:.0f} ms, but after {theirs:.0f} ms on the baseline:"
-        " drafting shortens no prefill, so something else differs"
+        f" drafting shortens no prefill, so something else differs{busy_machine(evidence.load_per_core)}"
     )
     return [CheckResult(Severity.WARNING, message, value=mine / theirs, threshold=1 - EARLIER)]
 
