@@ -45,6 +45,7 @@ from specbench_client.errors import BadInput, NotDurable
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
 from specbench_client.local.local_runs import find_local_run
+from specbench_client.report.text.findings import next_step
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
 from specbench_client.stored_runs import write_results
@@ -53,7 +54,7 @@ from specbench_client.stored_runs.write_results import conclude, report_speedups
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.corrupted_records import combine
-from specbench_testing.local_results import store_point
+from specbench_testing.local_results import OBSERVED, store_point
 from specbench_testing.resources import run_of
 from specbench_testing.result_pairs import replaced, result_of
 from specbench_testing.synthetic_records import (
@@ -522,6 +523,9 @@ class Retried:
     monkeypatch: pytest.MonkeyPatch
     measured: list[Point] = field(default_factory=list)
     interrupted_after: int | None = None
+    prompts: int = OBSERVED.prompts
+    """How many prompts the dataset has."""
+    lines: list[str] = field(default_factory=list)
 
     @property
     def plan(self) -> Plan:
@@ -533,7 +537,8 @@ class Retried:
         run = find_local_run(FolderStore(self.folder), self.plan)
         self.measured.clear()
         self.monkeypatch.setattr(executor, "_launch_with_retries", self._measure)
-        asyncio.run(execute_locally(run, LocalOptions(self.folder, self.folder, 1.0, retries=retries)))
+        options = LocalOptions(self.folder, self.folder, 1.0, on_estimate=self.lines.append, retries=retries)
+        asyncio.run(execute_locally(run, options))
         return run
 
     async def _measure(self, run: Run, group: EngineGroup, _: LocalOptions) -> None:
@@ -543,7 +548,8 @@ class Retried:
                 continue
             if len(self.measured) == self.interrupted_after:
                 raise KeyboardInterrupt
-            store_point(PointStore(run.store), *point_of(self.world, point, self.corruptions))
+            observed = OBSERVED.model_copy(update={"prompts": self.prompts})
+            store_point(PointStore(run.store), *point_of(self.world, point, self.corruptions), observed)
             self.measured.append(point)
 
 
@@ -933,22 +939,34 @@ def interrupted_at(*turns: tuple[str, int]) -> Corruptions:
     return Corruptions(watch=watch, records=edit)
 
 
+SIX_REQUESTS = replace(PAIRED, repeats=6, concurrency=(1,), prompts=6, edits={**PAIRED.edits, "spec.load.requests": 6})
+
+
 @pytest.mark.runs
-@pytest.mark.parametrize("world", [6], indirect=True)
+@pytest.mark.parametrize(
+    ("world", "prompts", "added"), [(6, 900, 0), (SIX_REQUESTS, 47, 0), (SIX_REQUESTS, 48, 1)], indirect=["world"]
+)
 @pytest.mark.parametrize("arm", ["none", "eagle3"])
-def test_the_round_of_an_interrupted_point_is_left_out_and_neither_server_is_blamed(retried: Retried, arm: str) -> None:
-    """Another round might send the same prompts, so none is added."""
+def test_the_round_of_an_interrupted_point_is_left_out_and_measured_again_with_new_prompts(
+    retried: Retried, prompts: int, added: int, arm: str
+) -> None:
+    """Neither server is blamed. Where another round would send prompts again, none is added.
+
+    Without a number of requests, each repeat sends all prompts.
+    """
     honest = doubts(result_of(retried.world).summary)
-    retried.corruptions = interrupted_at((arm, 3))
+    retried.corruptions, retried.prompts = interrupted_at((arm, 3)), prompts
     run = retried.run(retries=2)
     summary = conclude(run.plan, run.store)
-    assert (run.plan.added_rounds, doubts(summary)) == (0, honest)
-    assert (drafting(summary).valid, drafting(summary).compared_repeats) == (True, 4)
+    assert (run.plan.added_rounds, doubts(summary)) == (added, honest)
+    assert (drafting(summary).valid, drafting(summary).compared_repeats) == (True, 4 + 2 * added)
+    assert retried.run(retries=2).plan == run.plan, "one interruption costs no second retry"
     (finding,) = (each for each in summary.findings if each.check == "PromptsSentAgain")
     assert (finding.severity, finding.arm) == (Severity.INFO, arm)
     assert finding.value == pytest.approx(0.56, abs=0.03)
     assert "4 of 6 prompts" in finding.message
     assert "repeats 3 and 4 are left out on both sides" in finding.message
+    assert ("needs 48 different prompts" in finding.message) == (prompts == 47)
     assert "ReuseLost" not in {each.check for each in summary.findings}
 
 
@@ -963,6 +981,17 @@ def test_an_interrupted_point_of_few_repeats_is_a_doubt_about_no_server(retried:
     assert (run.plan.added_rounds, drafting(summary).compared_repeats) == (0, 4)
     assert doubts(summary) == honest | {"PromptsSentAgain"}
     assert not [each for each in summary.findings if each.severity is Severity.FAULT]
+    assert "--retry-invalid" in next_step(run.plan, summary, "results"), "more prompts would not replace its round"
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize("world", [6], indirect=True)
+def test_speedups_so_far_state_of_how_many_repeats_they_are(retried: Retried) -> None:
+    """The round of an interrupted point is left out as soon as it is one of three."""
+    retried.corruptions = interrupted_at(("eagle3", 1))
+    retried.run(retries=0)
+    counts = [re.findall(r"\d+(?= repeats|(?: of them))", line) for line in retried.lines]
+    assert counts == [["3"], ["4"], ["5", "3"]]
 
 
 # The interval of a run that stops because of it.

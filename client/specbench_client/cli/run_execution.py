@@ -161,7 +161,8 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
             retries = (options.retries or 0) + (added if is_retried else 0)
             failed = _measure(run, options, retries) if measures else {}
             if is_retried and run.plan.added_rounds == added:
-                why = why_no_rounds_are_added(run.plan) or "no comparison lacks a round for reasons outside its servers"
+                lacking = "no comparison lacks a round for reasons outside its servers, or the prompts are used up"
+                why = why_no_rounds_are_added(run.plan) or lacking
                 what = "nothing was measured again: no round of this run can be replaced"
                 echo(f"{what}, because {why}; --new instead of --retry-invalid measures all of it again", err=True)
             echo("analyzing the records and writing the report", err=True)

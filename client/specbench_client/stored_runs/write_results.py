@@ -30,10 +30,11 @@ from specbench_client.analysis.estimates.point_rows import cells_to_repeat, why_
 from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
 from specbench_client.analysis.summary.stop_rule import decided_after, ended_repeats, may_be_decided
 from specbench_client.analysis.summary.trends import with_divided_rounds
+from specbench_client.documents.figure import Figure
 from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.prompt_coverage import PromptCoverage
-from specbench_client.documents.summary import RunSummary
+from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.drive.options import SystemClock
 from specbench_client.drive.resume import claim_store
 from specbench_client.errors import NotDurable
@@ -110,9 +111,15 @@ def report_speedups_so_far(run: Run, report: Callable[[str], None]) -> bool:
     if may_end and decided_after(run.plan, run.manifests, judged) is not None:
         return True
     known = [(each.cell, each.cell.speedup) for each in judged if each.cell.valid and each.cell.speedup]
-    so_far = [f"{cell.arm} {each.factor} at {cell.level.words}, {each.excluded}".rstrip(", ") for cell, each in known]
+    so_far = [_so_far(cell, each, complete) for cell, each in known]
     report(f"so far, after {complete} repeats: {'; '.join(so_far) or 'no valid comparison'}")
     return False
+
+
+def _so_far(cell: Cell, speedup: Figure, complete: int) -> str:
+    """Return the speed-up so far in words, with the number of repeats that it is of, where some are left out."""
+    of_repeats = f" (of {cell.compared_repeats} of them)" if cell.compared_repeats != complete else ""
+    return f"{cell.arm} {speedup.factor} at {cell.level.words}{of_repeats}, {speedup.excluded}".rstrip(", ")
 
 
 def with_retries(run: Run) -> Plan | None:
@@ -129,7 +136,8 @@ def _lacking_a_round(run: Run) -> set[tuple[str, Level]]:
     if why_no_rounds_are_added(run.plan):
         return set()
     points = with_divided_rounds(run.plan, list(run.point_summaries.values()), _spans(run))
-    return cells_to_repeat(run.plan, points)
+    observed = {each.workload: run.manifests[each.hash].observed.prompts for each in points}
+    return cells_to_repeat(run.plan, points, observed)
 
 
 def _spans(run: Run) -> dict[str, tuple[datetime, datetime]]:

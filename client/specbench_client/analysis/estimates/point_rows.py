@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,11 +89,12 @@ class RoundsLeftOut:
         return [point for point in points if not (self.few and point.round in self.invalid)]
 
 
-def cells_to_repeat(plan: Plan, points: Sequence[PointSummary]) -> set[tuple[str, Level]]:
+def cells_to_repeat(plan: Plan, points: Sequence[PointSummary], prompts: Mapping[str, float]) -> set[tuple[str, Level]]:
     """Return the workloads and levels of which another round may replace an invalid one, when all are measured.
 
-    What counts is only what was found about the client, the network and the machine, and never a result. Prompts that
-    were sent again do not: the prompts of another round may be the same.
+    What counts is only what was found about the client, the network and the machine, and never a result. A point whose
+    prompts were sent before an interruption counts only if another round has new ones. `prompts`: how many each
+    workload has.
     """
     found = set[tuple[str, Level]]()
     for arm, workload, level in {(point.arm, point.workload, point.level) for point in points}:
@@ -102,12 +103,18 @@ def cells_to_repeat(plan: Plan, points: Sequence[PointSummary]) -> set[tuple[str
             for each in points
             if each.arm in (arm, BASELINE_NAME)
             and (each.workload, each.level) == (workload, level)
-            and not is_sent_again(each)
+            and (not is_sent_again(each) or prompts_of_another_round(plan) <= prompts[workload])
         ]
         rounds = RoundsLeftOut.of(plan, own)
         if rounds.invalid and rounds.lacking and not rounds.broken:
             found.add((workload, level))
     return found
+
+
+def prompts_of_another_round(plan: Plan) -> float:
+    """Return how many prompts a run with another round needs to send none twice; infinite if their number is open."""
+    rounds = math.ceil(plan.load.repeats / REPEATS_OF_ROUND) + 1
+    return rounds * REPEATS_OF_ROUND * sum(plan.load.requested(level) or math.inf for level in plan.load.levels)
 
 
 def why_no_rounds_are_added(plan: Plan) -> str:

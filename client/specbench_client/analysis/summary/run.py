@@ -22,6 +22,7 @@ from specbench_client.analysis.estimates.point_rows import (
     is_invalid,
     is_sent_again,
     load_rows,
+    prompts_of_another_round,
 )
 from specbench_client.analysis.lossless.losslessness import losslessness
 from specbench_client.analysis.stepcost.model import step_costs
@@ -44,6 +45,7 @@ from specbench_client.documents.summary import ArmEnvironment, PointSummary, Run
 from specbench_client.metrics.divergence import divergence
 from specbench_client.metrics.tidy_frame import PointRecords
 from specbench_client.trust.checks.comparison import baseline_invalid, missing_points
+from specbench_client.trust.checks.prompts import prompts_sent_again
 from specbench_client.trust.evidence import RunEvidence, Spans
 from specbench_client.trust.registry import RUN_CHECKS, rank
 
@@ -212,7 +214,7 @@ def summarise_cells(
     on_points = [
         finding
         if summary.hash in compared
-        else _left_out(finding, summary, is_replaced=(summary.workload, summary.level) in replaced)
+        else _left_out(plan, finding, summary, is_replaced=(summary.workload, summary.level) in replaced)
         for summary in measured
         for finding in summary.findings
     ]
@@ -407,12 +409,15 @@ def _with_rounds_replaced(plan: Plan, measured: Sequence[PointSummary]) -> set[t
     return {(slot.workload.name, slot.level) for slot in slots} - incomplete
 
 
-def _left_out(finding: Finding, point: PointSummary, *, is_replaced: bool) -> Finding:
+def _left_out(plan: Plan, finding: Finding, point: PointSummary, *, is_replaced: bool) -> Finding:
     """Return the finding of a point that is left out of its comparison, so that it affects no figure."""
     if finding.severity is Severity.INFO:
         return finding
     what = f"{point.repeats_of_round} are left out on both sides"
-    what += ", and were measured again" if is_replaced else ""
+    if is_replaced:
+        what += ", and were measured again"
+    elif finding.check == prompts_sent_again.name and plan.stop is None and plan.load.requested(point.level):
+        what += f"; another round needs {prompts_of_another_round(plan):g} different prompts"
     return finding.model_copy(update={"severity": Severity.INFO, "message": f"{finding.message}; {what}"})
 
 

@@ -184,15 +184,17 @@ def next_step(plan: Plan, summary: RunSummary, where: str) -> str:
     if not summary.trustworthy:
         if summary.failures:
             return f"Correct why {list_names(list(summary.failures))} failed, as stated above. {continue_run(plan)}"
-        worst = next(iter(doubting_checks(sorted(summary.findings, key=rank))), missing_points.name)
+        doubts = [each for each in sorted(summary.findings, key=rank) if each.severity.is_doubt]
+        worst = next(iter(doubting_checks(doubts)), missing_points.name)
         if worst == missing_points.name:
             return continue_run(plan)  # How to measure everything again would contradict it.
         invalid = {finding.check for finding in summary.findings if finding.severity is Severity.INVALID}
-        # A point with no more than a warning is not measured again.
-        again = _retry(plan) if worst in SPOILED_FROM_OUTSIDE & invalid else measure_again(plan)
+        # Of a single point, an interruption is the cause. With another warning, a point is not measured again.
+        interrupted = any(each.check == worst == prompts_sent_again.name and each.point for each in doubts)
+        again = _retry(plan) if worst in SPOILED_FROM_OUTSIDE & invalid or interrupted else measure_again(plan)
         how = (
             ": give more prompts, or restart the servers if an earlier run sent these"
-            if worst == prompts_sent_again.name
+            if worst == prompts_sent_again.name and again == measure_again(plan)
             else ""
         )
         return f"Correct what {worst} reports{how}. {again}"

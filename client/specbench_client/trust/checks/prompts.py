@@ -283,8 +283,8 @@ def _share(evidence: PointEvidence) -> float | None:
         " hits look the same: if your traffic is like that, TTFT is right."
     ),
     remedy=(
-        "Give more prompts, so that none is sent twice; give the beginning that they share as systemPrompt; restart"
-        " running servers, or empty their caches, before you send"
+        "After an interruption, measure its repeats again; else give more prompts, so that none is sent twice; give the"
+        " beginning that they share as systemPrompt; restart running servers, or empty their caches, before you send"
         " the same prompts again; or declare promptCache: Disabled and switch the engines' caches off."
     ),
 )
