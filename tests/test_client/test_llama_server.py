@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -120,6 +121,21 @@ def test_llama_arg_environment_variables_are_rejected() -> None:
 def test_missing_model_exits_with_2_and_its_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["llama-server", "-m", "/nowhere/m.gguf"]) == Exit.BAD_INPUT
     assert "-m /nowhere/m.gguf: no such file" in capsys.readouterr().err
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("fault", ["--port", "-m"])
+def test_a_used_port_or_a_damaged_model_exits_with_2_and_names_it(tmp_path: Path, fault: str) -> None:
+    pytest.importorskip("xllamacpp")
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"GGUF" + bytes(200))
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1] if fault == "--port" else 0
+        words = [sys.executable, "-m", llama_server.__name__, "-m", str(model), "--port", str(port)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == Exit.BAD_INPUT
+    assert {"--port in use", "damaged GGUF"} <= set(re.findall("--port in use|damaged GGUF", done.stderr))
+    assert ("HTTP server error" in done.stderr) == (fault == "--port")
 
 
 def test_missing_extra_is_reported_with_the_install_command(

@@ -209,7 +209,8 @@ def missing_prerequisites(launch: LaunchSpec, base_dir: Path) -> list[str]:
     if _WHEEL_SERVER in command:
         missing += [
             f"{field}: the prebuilt llama.cpp server cannot download models from a hub ({name}):"
-            f" set {_path_field(field)} to a GGUF file, or put llama.cpp's own llama-server on PATH"
+            f" set {'spec.model.path' if field == 'spec.model.name' else field} to a GGUF file, or put llama.cpp's own"
+            " llama-server on PATH"
             for field, name in launch.hub.items()
         ]
         if importlib.util.find_spec(_LLAMA_WHEEL) is None:
@@ -238,7 +239,3 @@ def _missing_file(field: str, path: str, base_dir: Path) -> str | None:
         return f"{field}: a volume claim exists only on a cluster: set spec.model.path to run on this machine"
     full_path = base_dir / Path(path).expanduser()
     return None if full_path.exists() else f"{field}: {full_path} does not exist: give the model's path on this machine"
-
-
-def _path_field(field: str) -> str:
-    return "spec.model.path" if field == "spec.model.name" else field

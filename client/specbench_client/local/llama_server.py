@@ -6,7 +6,7 @@ The same command line starts either program: the user's own binary or image, or 
 contains the C++ server but not its argument parser, so the subset of flags that specbench renders is parsed here, with
 the same defaults (`common/arg.cpp` of llama.cpp b11434). It is stricter on purpose: flags that llama-server accepts but
 ignores (a drafter without its --spec-type, an option of a drafter that is off) are errors here, because a benchmark
-would report the speed-up of a drafter that never ran. Exit codes: 2 bad command line, 1 the engine failed, 0 a signal.
+would report the speed-up of a drafter that never ran. Exit codes: 2 bad command line or model, 0 a signal.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def native_value(field: str, value: FlagValue, library: Any) -> Any:
 
 
 def serve(values: Mapping[str, FlagValue], library: Any) -> NoReturn:
-    """Start the server and run until a signal. Raises click.exceptions.Exit if it could not start."""
+    """Start the server and run until a signal. Raises BadFlag if it could not start."""
     params = library.CommonParams()
     configure(params, values, library)
     # /props reports the build b0-unknown, since the wheel was built without Git history. The tag identifies the build.
@@ -231,8 +231,10 @@ def serve(values: Mapping[str, FlagValue], library: Any) -> NoReturn:
     try:
         server = library.Server(params)
     except RuntimeError as error:
-        click.echo(f"llama_server: the server did not start, see the lines above: {error}", err=True)
-        raise click.exceptions.Exit(1) from error
+        raise BadFlag(
+            f"the server did not start ({error}): the lines above have the cause, such as a --port in use, a --host of"
+            " another machine, or a damaged GGUF file"
+        ) from error
     listen_to_signals()
     click.echo(f"llama_server: ready on {server.listening_address}", err=True)
     while True:
