@@ -27,7 +27,7 @@ from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.estimates.point_rows import RoundsLeftOut, why_no_rounds_are_added
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
-from specbench_client.analysis.summary.run import summarise_run
+from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
 from specbench_client.analysis.summary.stop_rule import ended_repeats, may_be_decided
 from specbench_client.analysis.summary.trends import with_divided_rounds
 from specbench_client.cli.measure import OWN_PROMPTS
@@ -413,7 +413,8 @@ def test_an_undecided_comparison_reports_its_speedups_so_far(
     assert not report_speedups_so_far(undecided(tmp_path, stop, repeats, begun), lines.append)
     assert len(lines) == lines_expected
     for line in lines:
-        speedups = r"eagle3 \d\.\d\dx \[\d\.\d\d, \d\.\d\d\] at concurrency \d+(, excludes a gain above \d+%)?$"
+        figures = r"(\d\.\d\dx \[\d\.\d\d, \d\.\d\d\]|too early to tell)"
+        speedups = rf"eagle3 {figures} at concurrency \d+(, excludes a gain above \d+%)?$"
         assert re.search(rf"after {repeats} repeats: {speedups}", line)
 
 
@@ -425,6 +426,25 @@ def test_an_interval_excludes_gains_that_somebody_may_expect(high: float, exclud
     interval = FigureInterval(low=0.5, high=high, method="t")
     figure = Figure(value=0.8, unit="ratio", definition="", n=3, interval=interval, source="client")
     assert figure.excluded == excluded
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [(0.03, 160.0, "too early to tell"), (0.72, 1.9, r"1\.00x"), (0.5, 1.39, r"1\.00x"), (0.71, 1.41, "too early")],
+)
+def test_a_speedup_so_far_that_answers_nothing_has_no_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, low: float, high: float, words: str
+) -> None:
+    run, lines = undecided(tmp_path, "WhenDecided", 4, 0), list[str]()
+    cells = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records)
+    (judged,) = (each for each in cells if each.cell.arm == "eagle3")
+    interval = FigureInterval(low=low, high=high, method="t")
+    figure = Figure(value=1.0, unit="ratio", definition="", n=3, interval=interval, source="client")
+    changed = replace(judged, cell=judged.cell.model_copy(update={"speedup": figure}))
+    monkeypatch.setattr(write_results, "evaluate_cells", lambda *_, **__: [changed])
+    assert not report_speedups_so_far(run, lines.append)
+    assert re.search(rf"after 4 repeats: eagle3 {words}.* at concurrency", lines[0])
+    assert ("[" in lines[0]) == ("x" in words)
 
 
 @pytest.mark.runs

@@ -183,7 +183,8 @@ class LiveProgress:
         failed = {each.arm for each in begun for point in each.points if point.hash not in self._took_s}
         coming = [each for each in self._plan.points if each.hash not in self._took_s and each.arm not in failed]
         left_s = self._duration_s(coming)
-        about = f", {'about' if self._plan.stop is None else 'at most'} {timedelta(seconds=round(left_s or 0.0))} left"
+        if_all = "" if self._plan.stop is None else f" if all {self._plan.load.repeats} repeats are needed"
+        about = f", about {timedelta(seconds=round(left_s or 0.0))} left{if_all}"
         since = "since continued" if None in self._took_s.values() else "elapsed"
         return f"{timedelta(seconds=int(self._bars.tasks[0].elapsed or 0.0))} {since}{'' if left_s is None else about}"
 
