@@ -82,7 +82,7 @@ FLAGS = (
     SpecFlag(
         "--burstiness",
         "load.arrival.burstiness",
-        "With --arrival Gamma: shape of the gaps; below 1 is burstier than Poisson.",
+        "With --arrival gamma: shape of the gaps; below 1 is burstier than Poisson.",
     ),
     SpecFlag(
         "--max-in-flight",
@@ -93,7 +93,7 @@ FLAGS = (
     SpecFlag(
         "--trace",
         "load.arrival.uri",
-        "With --arrival Trace: JSONL or CSV with a column `timestamp` (s; in Mooncake's: ms); repeated if needed.",
+        "With --arrival trace: JSONL or CSV with a column `timestamp` (s; in Mooncake's: ms); repeated if needed.",
         "FILE",
     ),
     SpecFlag(
@@ -147,9 +147,9 @@ FLAGS = (
     SpecFlag(
         "--prompt-cache",
         "promptCache",
-        "AsServed: servers may reuse earlier prompts, as for your users. Disabled: they must not, which compares"
+        "as-served: servers may reuse earlier prompts, as for your users. disabled: they must not, which compares"
         " drafting alone; each request disables llama.cpp's cache, other servers must run without a prefix cache."
-        "  [default: AsServed]",
+        "  [default: as-served]",
     ),
     SpecFlag(
         "--tokenizer",

@@ -96,7 +96,7 @@ def test_number_out_of_bounds_is_reported_with_its_flag_and_the_bounds(
 
 CONTRADICTIONS = [
     (("-c", "1", "-r", "1"), ("--concurrency", "--rate")),
-    ((), ("--concurrency", "--rate", "--arrival Trace")),
+    ((), ("--concurrency", "--rate", "--arrival trace")),
     (("-c", "1", "--arrival", "Poisson"), ("--concurrency", "--rate", "only an open loop has --arrival")),
     (("-r", "1", "--burstiness", "2"), ("--burstiness needs --arrival Gamma",)),
     (("--arrival", "Trace"), ("--arrival Trace needs --trace",)),

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -347,9 +348,18 @@ def test_every_analysis_is_listed_on_one_line() -> None:
     assert len(set(ANALYSES)) == len(ANALYSES)
 
 
-@pytest.mark.parametrize(("words", "choices"), [(["measure"], "--arrival [Constant|Poisson|Gamma|Trace]")])
-def test_choices_are_shown_as_in_a_resource(words: list[str], choices: str) -> None:
-    assert choices in CliRunner().invoke(cli, [*words, "--help"], terminal_width=WIDTH).output
+@pytest.mark.parametrize("choices", ["--arrival [constant|poisson|gamma|trace]", "--prompt-cache [disabled|as-served]"])
+def test_choices_are_shown_as_in_errors(choices: str) -> None:
+    assert choices in CliRunner().invoke(cli, ["measure", "--help"], terminal_width=WIDTH).output
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("off", "disabled"), ("No", "disabled"), ("on", "as-served"), ("disable", "disabled"), ("xyz", "")],
+)
+def test_a_wrong_choice_names_the_one_that_is_meant(given: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["measure", "--endpoint", "http://h:1", "-c", "1", "--prompt-cache", given]) == Exit.BAD_INPUT
+    assert re.findall("Did you mean '(.*)'", capsys.readouterr().err) == [meant] * bool(meant)
 
 
 @pytest.mark.parametrize(

@@ -147,10 +147,13 @@ def test_prompt_lengths_are_in_the_models_tokens(tmp_path: Path, capsys: pytest.
 def test_template_that_run_would_reject_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
     assert exit_code(["validate", client_template_run(tmp_path, tokenizer="./none")]) == Exit.OK
-    printed = capsys.readouterr().err
-    assert f"spec.workloads[0].chatTemplate: chatTemplate.tokenizer: {tmp_path}/none has no tokenizer.json" in printed
+    found = capsys.readouterr()
+    assert f"spec.workloads[0].chatTemplate: chatTemplate.tokenizer: {tmp_path}/none has no tokenizer.json" in found.err
+    assert ": valid, but not on this machine: " in found.out
     assert exit_code(["validate", client_template_run(tmp_path, tokenizer="s3://bucket/tokenizer")]) == Exit.OK
-    assert "chatTemplate" not in capsys.readouterr().err, "remote tokenizers are not checked"
+    found = capsys.readouterr()
+    assert "chatTemplate" not in found.err, "remote tokenizers are not checked"
+    assert ": valid: " in found.out
 
 
 def test_prompts_too_long_for_the_context_with_their_template_are_rejected(

@@ -178,8 +178,8 @@ def measure(**options: Any) -> int:
       specbench measure --endpoint http://127.0.0.1:8000 --dataset examples/prompts.jsonl --concurrency 1,8
       specbench measure … --sweep                                         concurrency 1, 2, 4, … until saturation
       specbench measure … --rate 2,4 --duration 60                        open loop, instead of --concurrency
-      specbench measure … --rate 5 --arrival Gamma --burstiness 0.25      bursts: gaps with a CV of 2
-      specbench measure … --arrival Trace --trace arrivals.csv            recorded arrival times
+      specbench measure … --rate 5 --arrival gamma --burstiness 0.25      bursts: gaps with a CV of 2
+      specbench measure … --arrival trace --trace arrivals.csv            recorded arrival times
       specbench measure … --slo-ttft-ms 500 --slo-tpot-ms 35              with goodput: requests/s within these limits
 
     If a run was interrupted, the same command continues it; a finished run is measured again as a new run. The API key
@@ -249,7 +249,7 @@ def _contradictions(options: Mapping[str, Any]) -> Iterator[str]:
     if options["sweep"]:
         yield from (f"--sweep chooses the loads itself: leave out --{each}" for each in loads)
     elif not loads:
-        yield "no load: give --concurrency N (closed loop), --rate R (open loop), --arrival Trace or --sweep"
+        yield "no load: give --concurrency N (closed loop), --rate R (open loop), --arrival trace or --sweep"
     if options["baseline"] is not None:
         repeats = options["repeats"]
         if options["until_sure"] and repeats is not None and repeats < REPEATS_TO_DECIDE:

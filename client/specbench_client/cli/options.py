@@ -131,10 +131,10 @@ def _field_option(flag: SpecFlag) -> Callable[[Command], Command]:
     kinds, values = {schema.get("type") for schema in schemas}, next((s["enum"] for s in schemas if "enum" in s), None)
     default, text = schemas[0].get("default"), flag.help
     if default is not None and not kinds & {"boolean", "object"} and "[default: " not in text:
-        text += f"  [default: {default}]"
+        text += f"  [default: {Choice(()).normalize_choice(default, None) if values else default}]"
     settings: dict[str, Any] = {"help": text, "metavar": flag.metavar}
     if values:
-        settings |= {"type": Choice(values), "metavar": f"[{'|'.join(values)}]"}
+        settings |= {"type": Choice(values)}
     elif "boolean" in kinds:
         settings |= {"is_flag": True}
     elif kinds & {"integer", "number"}:

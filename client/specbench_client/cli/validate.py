@@ -236,7 +236,7 @@ def _validated(file: Path, settings: tuple[str, ...], fence: FenceCheck | None, 
     if spec.results.s3 is None and not (fence and fence.fence.default_store):
         warnings.append("spec.results.s3: is not set, and a cluster without fence.defaultStore needs it")
     if output == "text":
-        echo(f"{file}: valid: {_counted(plans, len(runs))}")
+        echo(f"{file}: valid{', but not on this machine' if missing else ''}: {_counted(plans, len(runs))}")
     print_warnings(warnings, missing)
     points = sum(len(plan.points) for plan in plans)
     document = {"valid": True, "name": resource.metadata.name, "points": points, "warnings": [*warnings, *missing]}

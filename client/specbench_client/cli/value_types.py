@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, ClassVar
 
@@ -73,6 +74,12 @@ class Choice(click.Choice[str]):
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:  # noqa: ARG002 -- an override
         """Return the spelling in which values are compared and shown."""
         return re.sub("(?<=[a-z])(?=[A-Z])", "-", str(choice)).lower()
+
+    def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:
+        """Return the accepted values, and which one may be meant."""
+        shown, given = [self.normalize_choice(each, ctx) for each in self.choices], str(value).lower()
+        meant = get_close_matches({"off": "disabled", "no": "disabled", "on": "as-served"}.get(given, given), shown, 1)
+        return super().get_invalid_choice_message(value, ctx) + (f" Did you mean {meant[0]!r}?" if meant else "")
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the value as it is declared, whatever its case, with or without hyphens."""
