@@ -26,7 +26,9 @@ from specbench_client.cli.analyze import analyze
 from specbench_client.cli.dataset import dataset
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.output import PIPED_WIDTH, ProgressConsole, ResultConsole, result_console, write_output_file
+from specbench_client.cli.streams import echo
 from specbench_client.errors import BadInput, Interrupted
+from specbench_client.optional_dependencies import install_hint
 from specbench_client.report.text.text_table import TextTable
 from specbench_client.workload.sources.registry import LOADERS
 from specbench_testing.local_results import store_results
@@ -395,3 +397,22 @@ def test_errors_are_json_however_the_format_is_spelled(
 ) -> None:
     assert exit_code(["report", str(tmp_path), *spelling]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["reason"] == "BadInput"
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_commands_and_hints_are_as_the_program_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, cached: bool
+) -> None:
+    """`uvx` keeps environments in its cache, whose folder has a tag; one that uv made elsewhere has a tag inside."""
+    environment = tmp_path / "archive-v0" / "x"
+    environment.mkdir(parents=True)
+    (tmp_path / "CACHEDIR.TAG" if cached else environment / "CACHEDIR.TAG").touch()
+    monkeypatch.setattr(sys, "prefix", str(environment))
+    echo("run `specbench report results`; specbench launches `specbench-client`")
+    result_console().print_line("Next: `specbench decide results`")
+    command = "uvx --from WHEEL specbench" if cached else "specbench"
+    assert capsys.readouterr().out.splitlines() == [
+        f"run `{command} report results`; specbench launches `specbench-client`",
+        f"Next: `{command} decide results`",
+    ]
+    assert install_hint("tokenizers").startswith(("pip", "uvx --from 'WHEEL[tokenizers]' specbench")[cached])

@@ -216,7 +216,7 @@ def test_terminal_prints_every_finding_that_the_headline_may_name_and_at_most_th
         all_of_them = severity is not Severity.INFO
         counts = [printed.count(f"{severity}{number}: ") for number in range(5)]
         assert counts == [1, 1, 1, all_of_them, all_of_them]
-    assert "more notes: specbench report results --all" in printed
+    assert "more notes: `specbench report results --all`" in printed
     assert printed.count("Next: ") == 1
 
 
@@ -412,7 +412,7 @@ def test_commands_and_paths_are_relative_and_select_the_run(
         where = f"{tmp_path}/my results/runs/local/demo/{uid}"
         print_run_summary(plan.model_copy(update={"uid": uid}), noted, "text", where)
         printed = capsys.readouterr().out
-        assert f": specbench report {command} --all" in printed
+        assert f": `specbench report {command} --all`" in printed
         assert f"\nReport: my results/runs/local/demo/{uid}/report.html" in printed
 
 

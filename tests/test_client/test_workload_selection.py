@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -36,7 +37,7 @@ from specbench_client.dataset.diversity import (
 from specbench_client.documents.prompt_coverage import MemberCoverage
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow
-from specbench_client.workload.prompt_lengths import EncodingMissing, measure_lengths
+from specbench_client.workload.prompt_lengths import EncodingMissing, cached_encoding, measure_lengths
 from specbench_client.workload.prompts import Prompts, load_prompts, select_prompts
 from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.selection import turns_of
@@ -125,6 +126,15 @@ def test_input_token_filter_needs_the_token_table() -> None:
 
     with pytest.raises(BadInput, match="inputTokens cannot be applied: the table is not here"):
         select_prompts(ROWS, Dataset(source=Source.SPEED_BENCH, uri="x", input_tokens={"min": 2}), missing)
+
+
+def test_a_missing_token_table_is_downloaded_by_the_interpreter_that_has_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of uvx or pipx is not `python`."""
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    with pytest.raises(EncodingMissing, match=re.escape(f"'{sys.executable}' -c 'import tiktoken; ")):
+        cached_encoding()
 
 
 def test_rows_outside_the_token_range_are_counted() -> None:

@@ -17,6 +17,7 @@ from rich.segment import Segment
 from specbench_api.api_model import ApiModel
 from specbench_client.cli.streams import echo, echo_document, echo_json
 from specbench_client.errors import BadInput
+from specbench_client.optional_dependencies import as_started
 from specbench_client.report.table_renderers import markdown_report, rich_table
 from specbench_client.report.text.text_table import Report, TextTable
 from specbench_client.visible_text import visible
@@ -48,7 +49,7 @@ class ResultConsole(VisibleConsole):
 
     def print_line(self, line: str) -> None:
         """Print a line; it is wrapped on a terminal and left whole in a pipe."""
-        self.print(line, soft_wrap=not self.is_terminal)
+        self.print(as_started(line), soft_wrap=not self.is_terminal)
 
     def print_tables(self, tables: Sequence[TextTable], lines: Sequence[str] = ()) -> None:
         """Print tables with lines below them."""

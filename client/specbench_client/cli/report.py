@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -29,7 +29,7 @@ from specbench_client.report.text.answers import answers_lines, answers_table
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.breakdown import reuse_lines
 from specbench_client.report.text.curves import crossover_lines
-from specbench_client.report.text.findings import FindingGroup, failure_lines, group_findings, next_step
+from specbench_client.report.text.findings import failure_lines, group_findings, next_step
 from specbench_client.report.text.results_table import cells_table
 from specbench_client.report.text.run_report import markdown
 from specbench_client.report.text.trends import trends_table
@@ -234,7 +234,7 @@ def print_run_summary(
     if not show_all:
         # The headline already reports that a run was simulated.
         groups = [group for group in groups if group.check != simulated.name]
-    texts = list(_finding_texts(groups))
+    texts = [group.text + (f"\n  What to do: {group.remedy}" if group.remedy else "") for group in groups]
     named = sum(group.severity is not Severity.INFO for group in groups)
     notes = [*texts[named:], *_result_notes(plan, summary)]
     shown = notes if show_all else notes[:NOTES]
@@ -252,7 +252,7 @@ def print_run_summary(
     where = run_arguments(plan, uri)
     more = len(notes) - len(shown)
     if more:
-        console.print(f"{more} more note{'s' if more > 1 else ''}: specbench report {where} --all", soft_wrap=True)
+        echo(f"{more} more note{'s' if more > 1 else ''}: `specbench report {where} --all`")
     console.print_line(f"Next: {unfinished[1] if unfinished else next_step(plan, summary, where)}")
     if unfinished is None:
         console.print(f"Report: {shown_path(uri)}/{REPORT}", soft_wrap=True)
@@ -275,12 +275,6 @@ def _why_no_acceptance(plan: Plan, summary: RunSummary) -> list[str]:
         return [_AL_NOT_IMPORTED] if any(missing) else []
     plain = all(plan.engine_of(arm).dialect in (None, DialectName.OPENAI) for arm in plan.arms)
     return [_UNKNOWN_AL] if plan.engine.is_external and plain and missing and all(missing) else []
-
-
-def _finding_texts(groups: Sequence[FindingGroup]) -> Iterator[str]:
-    """Yield the text of each group, with what to do."""
-    for group in groups:
-        yield group.text + (f"\n  What to do: {group.remedy}" if group.remedy else "")
 
 
 def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:

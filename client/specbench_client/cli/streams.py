@@ -12,6 +12,7 @@ import sys
 
 import click
 
+from specbench_client.optional_dependencies import as_started
 from specbench_client.visible_text import json_escape, json_escaped, visible
 
 
@@ -28,7 +29,7 @@ def _is_unicode(encoding: str | None) -> bool:
 
 def echo(text: str, *, err: bool = False) -> None:
     """Print lines on stdout, or on stderr. Control characters and other invisible characters are shown as escapes."""
-    click.echo(visible(text), err=err)
+    click.echo(visible(as_started(text)), err=err)
 
 
 def echo_document(document: str | bytes) -> None:

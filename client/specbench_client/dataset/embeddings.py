@@ -17,6 +17,7 @@ from specbench_client.bounded_json import parse_json
 from specbench_client.dataset.diversity import Vectors, unit_vectors
 from specbench_client.dataset.prompt_entries import PromptEntry, texts_of
 from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.optional_dependencies import install_hint
 from specbench_client.transport.error_messages import engine_error_message, rejects_key
 
 Matrix = npt.NDArray[np.floating]
@@ -98,7 +99,7 @@ def local_model(model: str) -> TextEncoder:
         loaded = library.SentenceTransformer(model)
     except (ImportError, OSError, ValueError) as error:
         raise BadInput(
-            f"--model {model}: cannot be loaded: {error}: give the model's folder, and pip install 'WHEEL[embeddings]'"
+            f"--model {model}: cannot be loaded: {error}: give the model's folder, and {install_hint('embeddings')}"
         ) from error
     return lambda texts: np.asarray(loaded.encode(texts, show_progress_bar=False))
 

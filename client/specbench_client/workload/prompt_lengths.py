@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -77,9 +78,12 @@ def cached_encoding() -> ReferenceTokenizer:
     try:
         complete = hashlib.sha256(table.read_bytes()).hexdigest() == _TABLE_SHA256
     except OSError as error:
-        fetch = f"""run `python -c 'import tiktoken; tiktoken.get_encoding("{ENCODING}")'` once to download it"""
-        elsewhere = "or set TIKTOKEN_CACHE_DIR to a folder that contains it"
-        raise EncodingMissing(f"tiktoken's table {ENCODING} is not at {table}: {fetch}, {elsewhere}") from error
+        # The package is in this interpreter's environment, which may be that of uvx or pipx.
+        script = f"""'{sys.executable}' -c 'import tiktoken; tiktoken.get_encoding("{ENCODING}")'"""
+        raise EncodingMissing(
+            f"tiktoken's table {ENCODING} is not at {table}: run `{script}` once to download it, or set"
+            " TIKTOKEN_CACHE_DIR to a folder that contains it"
+        ) from error
     if not complete:  # tiktoken would delete it and download it again
         raise EncodingMissing(
             f"{table} is not the table of {ENCODING}: its SHA-256 differs; remove it and download it again"
