@@ -176,7 +176,7 @@ def test_the_default_rendering_matches_the_golden_file(helm: Helm) -> None:
 @pytest.mark.parametrize("name", GENERATED_RULES)
 def test_a_policy_contains_the_generated_rules_after_those_of_the_chart(helm: Helm, name: str) -> None:
     (policy,) = [row for row in helm.template().of_kind(POLICY) if row["metadata"]["name"].endswith(f"-{name}")]
-    own = {"requester": (0, 0), "fence": (5, 1)}[name]
+    own = {"requester": (0, 0), "fence": (6, 1)}[name]
     for field, count in zip(("variables", "validations"), own, strict=True):
         assert policy["spec"][field][count:] == GENERATED_RULES[name][field]
 
