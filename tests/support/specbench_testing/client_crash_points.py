@@ -408,7 +408,7 @@ def client_lane(name: str, folder: Path, access: S3Access) -> Iterator[ClientLan
         engine = stack.enter_context(_engine(folder))
         upstream = Upstream(str(url.hostname), int(url.port or 80))
         proxy = stack.enter_context(
-            FaultProxy(upstream, Writer(describe(plans.values()), refusal, forks.kill), unanswered_s=0.2)
+            FaultProxy(upstream, Writer(describe(plans.values()), refusal, lambda _: forks.kill()), unanswered_s=0.2)
         )
         yield ClientLane(name, folder, plans, access, proxy, forks, engine)
 

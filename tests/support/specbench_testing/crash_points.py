@@ -14,9 +14,13 @@ from typing import NamedTuple
 
 from specbench_testing.fault_proxy import KILLS, FaultKind, WriteKey
 
-API_FAULTS = tuple(FaultKind)
-STORE_FAULTS = tuple(kind for kind in FaultKind if kind is not FaultKind.STALE)
-"""S3 is strongly consistent: a read after a write never shows an earlier state."""
+API_FAULTS = tuple(kind for kind in FaultKind if kind not in (FaultKind.NAMESPACE_LOST, FaultKind.ROLLED_BACK))
+"""Without the loss of a namespace, which ends all of its runs, and without two kills in one life."""
+STORE_FAULTS = (
+    *(FaultKind.KILL_BEFORE, FaultKind.KILL_AFTER, FaultKind.UNANSWERED),
+    *(FaultKind.CONFLICT, FaultKind.BUSY, FaultKind.FAILING),
+)
+"""S3 is strongly consistent: a read after a write never shows an earlier state. A Job keeps its client's version."""
 
 
 class CrashPoint(NamedTuple):
@@ -56,6 +60,13 @@ def every_write(kinds: Iterable[FaultKind]) -> Select:
 def one_of_each_kind(kinds: Iterable[FaultKind] = KILLS) -> Select:
     """Every fault at one write of each kind."""
     return _selecting(kinds, lambda key: kind_of_write(key.kind))
+
+
+def one_of_each_phase(kinds: Iterable[FaultKind]) -> Select:
+    """Every fault at one write of each kind, and at the first status of each phase."""
+    return _selecting(
+        kinds, lambda key: key.kind.partition(":")[0] if "status" in key.kind else kind_of_write(key.kind)
+    )
 
 
 def _selecting(kinds: Iterable[FaultKind], name_of: Callable[[WriteKey], str]) -> Select:

@@ -1,6 +1,7 @@
 """An HTTP proxy that acts at one write: it kills the writer, answers with an error, never answers, or hides the write.
 
-It can also be partitioned from the writer, and records the writes that it forwards.
+What the writer is started as after a kill, and the loss of a namespace, are up to the caller. The proxy can also be
+partitioned from the writer, and records the writes that it forwards.
 
 It forwards requests one at a time, to a server that is reached by HTTP or TLS. `Host` is forwarded unchanged, because
 signatures of S3 include it. Long answers, such as watches, are forwarded as they arrive.
@@ -37,6 +38,8 @@ _HOP = {"connection", "keep-alive", "transfer-encoding", "expect", "proxy-connec
 _PIECE = 64 * 1024
 HIDDEN_S = 1.5
 """How long reads do not show a hidden write, unless the writer writes earlier."""
+FORBIDDEN_S = 4.0
+"""How long all requests about a subject are refused once its rights are lost."""
 
 
 class FaultKind(StrEnum):
@@ -49,10 +52,14 @@ class FaultKind(StrEnum):
     FAILING = "answer 500"
     UNANSWERED = "applied, no answer"
     STALE = "stale reads"
+    FORBIDDEN = "rights lost"
+    UPGRADED = "upgraded after"
+    ROLLED_BACK = "upgraded after, then rolled back"
+    NAMESPACE_LOST = "namespace lost"
 
 
-KILLS = (FaultKind.KILL_BEFORE, FaultKind.KILL_AFTER)
-STATUS_CODES = {FaultKind.CONFLICT: 409, FaultKind.BUSY: 429, FaultKind.FAILING: 500}
+KILLS = (FaultKind.KILL_BEFORE, FaultKind.KILL_AFTER, FaultKind.UPGRADED, FaultKind.ROLLED_BACK)
+STATUS_CODES = {FaultKind.CONFLICT: 409, FaultKind.BUSY: 429, FaultKind.FAILING: 500, FaultKind.FORBIDDEN: 403}
 
 
 class WriteKey(NamedTuple):
@@ -113,6 +120,7 @@ class SubjectWrites:
     answers: dict[str, Answer] = field(default_factory=dict)
     """The last answer to each read, which is given again while a write is hidden."""
     hidden_until: float = 0.0
+    forbidden_until: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -146,8 +154,9 @@ class Writer:
     """Describes a write; None for one that is not counted."""
     refusal: Callable[[int], tuple[bytes, str]] = lambda _: (b"", "text/plain")
     """Body and content type of the server's answer with this status."""
-    kill: Callable[[], object] = lambda: None
-    """Kills the writer, and returns when it has ended."""
+    strike: Callable[[FaultKind], object] = lambda _: None
+    """Causes what happens outside of the proxy: kills the writer and returns when it has ended, or deletes its objects.
+    """
     subject_of: Callable[[str], str] = lambda _: ""
     """The subject that the path of a read is about; empty for none."""
 
@@ -310,7 +319,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         writes, fault = self._proxy.note(request)
         if fault is None:
-            self._answer(*self._forward(request))
+            self._answer_or_refuse(request, writes)
         else:
             assert writes is not None
             self._strike(request, fault, writes)
@@ -320,16 +329,20 @@ class _Handler(BaseHTTPRequestHandler):
     def _strike(self, request: Request, fault: ArmedFault, writes: SubjectWrites) -> None:
         kind = fault.kind
         if kind is FaultKind.KILL_BEFORE:
-            self._proxy.writer.kill()
+            self._proxy.writer.strike(kind)
             self._drop()
         elif code := STATUS_CODES.get(kind):
-            body, content_type = self._proxy.writer.refusal(code)
-            self._answer(code, [("Content-Type", content_type)], body)
+            if kind is FaultKind.FORBIDDEN:
+                writes.forbidden_until = time.monotonic() + FORBIDDEN_S
+            self._refuse(code)
         else:
             answer = self._forward(request)
-            if kind is FaultKind.KILL_AFTER:
-                self._proxy.writer.kill()
+            if kind in KILLS:
+                self._proxy.writer.strike(kind)
                 self._drop()
+            elif kind is FaultKind.NAMESPACE_LOST:
+                self._proxy.writer.strike(kind)
+                self._answer(*answer)
             elif kind is FaultKind.UNANSWERED:
                 if self._proxy.unanswered_s is None:
                     self._await_close()
@@ -345,14 +358,25 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(request)
             return
         writes = self._proxy.reads(request.path)
-        if writes is None:
-            self._answer(*self._forward(request))
+        if writes is None or writes.forbidden_until > time.monotonic():
+            self._answer_or_refuse(request, writes)
             return
         if writes.hidden_until > time.monotonic() and request.path in writes.answers:
             self._answer(*writes.answers[request.path])
             return
         answer = writes.answers[request.path] = self._forward(request)
         self._answer(*answer)
+
+    def _answer_or_refuse(self, request: Request, writes: SubjectWrites | None) -> None:
+        """Forward a request, unless the rights on its subject are lost."""
+        if writes is not None and writes.forbidden_until > time.monotonic():
+            self._refuse(STATUS_CODES[FaultKind.FORBIDDEN])
+        else:
+            self._answer(*self._forward(request))
+
+    def _refuse(self, status: int) -> None:
+        body, content_type = self._proxy.writer.refusal(status)
+        self._answer(status, [("Content-Type", content_type)], body)
 
     def _body(self) -> bytes:
         if "chunked" in self.headers.get("Transfer-Encoding", ""):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -20,10 +21,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from peers.kwok.stages import OUT_OF_MEMORY
+from specbench_operator.render.client_jobs import CLIENT_IMAGE
 from specbench_testing.cluster import Cluster
 from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.crash_points import CrashPoint, CrashPointResult, Enumeration, Select
@@ -31,6 +33,7 @@ from specbench_testing.fault_proxy import (
     KILLS,
     ArmedFault,
     Described,
+    FaultKind,
     FaultProxy,
     Request,
     SubjectWrites,
@@ -39,9 +42,9 @@ from specbench_testing.fault_proxy import (
     api_upstream,
 )
 from specbench_testing.kwok_nodes import KwokNodes, placement
-from specbench_testing.operator_process import eventually, retry_until_available
+from specbench_testing.operator_process import OperatorSite, eventually, retry_until_available
 from specbench_testing.resources import endpoint_edits
-from specbench_testing.simulated_site import SimulatedSite, simulated_site
+from specbench_testing.simulated_site import NO_IMAGE, SimulatedSite, simulated_site
 from specbench_testing.stand_in_client import BUSY_SEED
 
 RUN_NAME = re.compile(r"life-\d{4}")
@@ -115,6 +118,17 @@ def refusal(status: int) -> tuple[bytes, str]:
     return json.dumps(body).encode(), "application/json"
 
 
+class Version(NamedTuple):
+    """A version of the operator: the image of its clients, and the Python that it is installed for."""
+
+    image: str
+    python: str = sys.executable
+
+
+VERSIONS = (Version(NO_IMAGE), Version(f"{NO_IMAGE}-other"))
+"""This version, and the same one with another image."""
+
+
 @dataclass(frozen=True)
 class Life:
     """A kind of life: edits of the run, and what the user does meanwhile."""
@@ -168,8 +182,11 @@ class EndState:
     measured: Mapping[str, int]
     events: Mapping[str, int]
 
-    def differences(self, expected: EndState) -> list[str]:
-        """What differs from the expected state, one line each."""
+    def differences(self, expected: Sequence[EndState]) -> list[str]:
+        """What differs from the most similar of the expected states, one line each."""
+        return min((self._differences(each) for each in expected), key=len)
+
+    def _differences(self, expected: EndState) -> list[str]:
         lines = []
         for name in ("status", "gpus"):
             lines += _differences(name, getattr(expected, name), getattr(self, name))
@@ -201,8 +218,8 @@ _UNSTABLE = {
 class _Plain:
     """Replaces what differs between two runs of the same spec: name, UID, times, hashes of points, random suffixes."""
 
-    def __init__(self, run: ClusterRun, points: Sequence[str]) -> None:
-        self._names = [(run.uid, "UID"), (run.name, "RUN"), (run.namespace, "NAMESPACE")]
+    def __init__(self, run: ClusterRun, points: Sequence[str], image: str) -> None:
+        self._names = [(run.uid, "UID"), (run.name, "RUN"), (run.namespace, "NAMESPACE"), (image, "IMAGE")]
         for number, point in enumerate(points):
             self._names += [(point, f"POINT{number}"), (point[:12], f"POINT{number}")]
 
@@ -228,9 +245,10 @@ def end_state(site: SimulatedSite, run: ClusterRun) -> EndState:
     """The current state of a run that has ended."""
     stored = site.stored(run)
     points = stored.points()
-    plain = _Plain(run, points)
+    recorded = [row["data"][CLIENT_IMAGE] for row in run.children("configmaps") if CLIENT_IMAGE in row["data"]]
+    plain = _Plain(run, points, recorded[0] if recorded else NO_IMAGE)
     objects = [
-        f"{kind} {plain.text(row['metadata']['name'])} {_state_of(kind, row)}".strip()
+        f"{kind} {plain.text(row['metadata']['name'])} {plain.text(_state_of(kind, row))}".strip()
         for kind in ("jobs", "services", "configmaps")
         for row in run.children(kind)
     ]
@@ -251,7 +269,8 @@ def _state_of(kind: str, row: Mapping[str, Any]) -> str:
     if kind != "jobs":
         return ""
     rows = row["status"].get("conditions") or []
-    return next((each["type"] for each in rows if each["type"] in ("Complete", "Failed") and each["status"]), "active")
+    state = next((each["type"] for each in rows if each["type"] in ("Complete", "Failed") and each["status"]), "active")
+    return " ".join((state, *(each["image"] for each in row["spec"]["template"]["spec"]["containers"])))
 
 
 @dataclass
@@ -261,24 +280,61 @@ class Lane:
     site: SimulatedSite
     proxy: FaultProxy
     uids: dict[str, str]
+    versions: Sequence[Version] = VERSIONS
+    """The version that runs begin with, and the other one."""
     finished: list[tuple[CrashPoint, ClusterRun]] = field(default_factory=list)
     _number: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _restarts: threading.Lock = field(default_factory=threading.Lock)
+
+    def strike(self, kind: FaultKind) -> None:
+        """Cause a fault outside of the proxy."""
+        site = self.site.site
+        if kind is FaultKind.NAMESPACE_LOST:
+            site.cluster.call("DELETE", f"/api/v1/namespaces/{site.namespace}")
+        elif kind in (FaultKind.UPGRADED, FaultKind.ROLLED_BACK):
+            self.restart(self.versions[1])
+        else:
+            self.restart(self.versions[0])
+
+    def restart(self, version: Version) -> None:
+        """Kill the operator, and start this version of it."""
+        with self._restarts:
+            operator = self.site.operator
+            operator.end(signal.SIGKILL)
+            operator.image, operator.python = version
+            operator.launch()
+
+    @property
+    def _is_upgraded(self) -> bool:
+        return (self.site.operator.image, self.site.operator.python) != self.versions[0]
 
     def live(self, life: Life, fault: ArmedFault | None = None) -> tuple[ClusterRun, SubjectWrites]:
         """One life until the run has its completion time."""
         with self._lock:
             self._number += 1
             name = f"life-{self._number:04}"
+        if self._is_upgraded:
+            self.restart(self.versions[0])
         writes = self.proxy.watch(name, fault)
-        run = self.site.create(name, life.edits)
-        self.uids[run.uid] = name
-        life.act(self.site, run)
+        run = self._create(name, life)
+        if fault and fault.kind is FaultKind.NAMESPACE_LOST:
+            eventually(fault.struck.is_set, f"{name} has no write {fault.at}", LIFE_MAX_S)
+            self.site.recreate_namespace()
+            run = self._create(name, life)
         deadline = time.monotonic() + LIFE_MAX_S
         while not run.status().get("completionTime"):
             assert time.monotonic() < deadline, f"{name} does not end within {LIFE_MAX_S} s: {run.status()}"
             time.sleep(LOOK_S)
+            if fault and fault.kind is FaultKind.ROLLED_BACK and self._is_upgraded and writes.keys[-1] != fault.at:
+                self.restart(self.versions[0])
         return run, writes
+
+    def _create(self, name: str, life: Life) -> ClusterRun:
+        run = self.site.create(name, life.edits)
+        self.uids[run.uid] = name
+        life.act(self.site, run)
+        return run
 
     def uninterrupted(self, life: Life) -> tuple[EndState, list[WriteKey]]:
         """The end of an uninterrupted life, and its writes in order, without repetitions."""
@@ -290,8 +346,8 @@ class Lane:
         eventually(lambda: not run.active_objects(), f"{run.name} leaves {run.active_objects()}")
         return end_state(self.site, run), [key for key in writes.keys if key.occurrence == 0]
 
-    def try_point(self, life: Life, point: CrashPoint, expected: EndState) -> CrashPointResult:
-        """One life with a fault, compared with the uninterrupted one."""
+    def try_point(self, life: Life, point: CrashPoint, expected: Sequence[EndState]) -> CrashPointResult:
+        """One life with a fault, compared with the uninterrupted one of each version."""
         began = time.monotonic()
         fault = ArmedFault(point.kind, point.at)
         try:
@@ -301,10 +357,11 @@ class Lane:
         deadline = time.monotonic() + SETTLE_MAX_S
         while (lines := end_state(self.site, run).differences(expected)) and time.monotonic() < deadline:
             time.sleep(2 * LOOK_S)
-        self.finished.append((point, run))
+        if point.kind is not FaultKind.NAMESPACE_LOST:  # the next life loses the namespace
+            self.finished.append((point, run))
         return CrashPointResult(point, fault.struck.is_set(), lines, time.monotonic() - began)
 
-    def later_differences(self, expected: Mapping[str, EndState]) -> list[str]:
+    def later_differences(self, expected: Mapping[str, Sequence[EndState]]) -> list[str]:
         """What changed in finished runs after they were compared."""
         return [
             f"{point}: later: {line}"
@@ -314,7 +371,7 @@ class Lane:
 
 
 @contextmanager
-def lane(cluster: Cluster, nodes: KwokNodes, folder: Path) -> Iterator[Lane]:
+def lane(cluster: Cluster, nodes: KwokNodes, folder: Path, versions: Sequence[Version] = VERSIONS) -> Iterator[Lane]:
     """One lane, within a `with` block."""
     folder.mkdir(parents=True, exist_ok=True)
     uids: dict[str, str] = {}
@@ -326,17 +383,28 @@ def lane(cluster: Cluster, nodes: KwokNodes, folder: Path) -> Iterator[Lane]:
 
     with (
         FaultProxy(api_upstream(cluster), Writer(describe, refusal, subject_of=subject_of)) as proxy,
-        simulated_site(cluster, folder, shared_nodes=nodes, settings=SETTINGS, server=proxy.url) as site,
+        cluster.namespace("home") as namespace,
+        simulated_site(
+            *(cluster, folder),
+            shared_nodes=nodes,
+            settings=SETTINGS,
+            server=proxy.url,
+            home=OperatorSite(cluster, namespace),
+        ) as site,
     ):
-        restarts = threading.Lock()
+        made = Lane(site, proxy, uids, versions)
+        proxy.writer.strike = made.strike
+        yield made
 
-        def restart() -> None:
-            with restarts:
-                site.operator.end(signal.SIGKILL)
-                site.operator.launch()
 
-        proxy.writer.kill = restart
-        yield Lane(site, proxy, uids)
+def _ends_of_other(
+    cluster: Cluster, nodes: KwokNodes, folder: Path, life: Life, versions: Sequence[Version]
+) -> list[EndState]:
+    """How the life ends with the other version, if that is another program."""
+    if versions[0].python == versions[1].python:
+        return []
+    with lane(cluster, nodes, folder, versions[::-1]) as other:
+        return [other.uninterrupted(life)[0]]
 
 
 LANES, CONCURRENT = 3, 5
@@ -350,16 +418,18 @@ def enumerate_operator(
     select: Select,
     *,
     lives: Sequence[Life] = LIVES,
+    versions: Sequence[Version] = VERSIONS,
 ) -> Enumeration:
     """Try the selected crash points of these lives.
 
-    Each kill has an operator to itself, in one of LANES lanes at a time. The other faults concern one run only, so
-    that CONCURRENT of them share one operator.
+    Each kill and each loss of a namespace has an operator to itself, in one of LANES lanes at a time. The other faults
+    concern one run only, so that CONCURRENT of them share one operator.
     """
     found = Enumeration()
-    expected: dict[str, EndState] = {}
+    expected: dict[str, list[EndState]] = {}
     by_name = {life.name: life for life in lives}
     kills: SimpleQueue[CrashPoint] = SimpleQueue()
+    alone = (*KILLS, FaultKind.NAMESPACE_LOST)
 
     def attempt(on: Lane, point: CrashPoint) -> None:
         for _ in range(TRIES):
@@ -369,22 +439,23 @@ def enumerate_operator(
         found.add(result)
 
     def kill_in_turn(number: int) -> None:
-        with lane(cluster, nodes, folder / f"kills-{number}") as own:
+        with lane(cluster, nodes, folder / f"kills-{number}", versions) as own:
             with suppress(Empty):
                 while True:
                     attempt(own, kills.get_nowait())
             found.later += own.later_differences(expected)
 
-    with KwokNodes(cluster, nodes=8) as nodes, lane(cluster, nodes, folder / "errors") as shared:
+    with KwokNodes(cluster, nodes=8) as nodes, lane(cluster, nodes, folder / "errors", versions) as shared:
         for life in lives:
-            expected[life.name], writes = shared.uninterrupted(life)
+            end, writes = shared.uninterrupted(life)
+            expected[life.name] = [end, *_ends_of_other(cluster, nodes, folder / f"other-{life.name}", life, versions)]
             found.lived(life.name, writes, select)
         for point in found.points:
-            if point.kind in KILLS:
+            if point.kind in alone:
                 kills.put(point)
         with ThreadPoolExecutor(CONCURRENT + LANES) as threads:
             work = [threads.submit(kill_in_turn, number) for number in range(min(LANES, kills.qsize()))]
-            work += [threads.submit(attempt, shared, point) for point in found.points if point.kind not in KILLS]
+            work += [threads.submit(attempt, shared, point) for point in found.points if point.kind not in alone]
             for each in work:
                 each.result()
         found.later += shared.later_differences(expected)

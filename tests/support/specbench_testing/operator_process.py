@@ -305,6 +305,8 @@ class OperatorProcess:
     server: str = ""
     """The address of the API server, if it is not that of the cluster's kubeconfig."""
     program: tuple[str, ...] = ("-m", "specbench_operator")
+    python: str = sys.executable
+    """The Python whose environment has the operator, of this version or of another one."""
     process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -339,7 +341,7 @@ class OperatorProcess:
             **self.settings,
         }
         with self.log.open("ab") as log:
-            call = [sys.executable, *self.program]
+            call = [self.python, *self.program]
             self.process = subprocess.Popen(call, env=environment, stdout=log, stderr=log, cwd=self.folder)
 
     @property

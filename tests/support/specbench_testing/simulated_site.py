@@ -107,6 +107,14 @@ class SimulatedSite:
         """GPUs of living pods on fake nodes."""
         return sum(gpus_of(pod) for pod in self.nodes.pods() if is_living(pod))
 
+    def recreate_namespace(self) -> None:
+        """Create the namespace, which was deleted, again, with the operator's rights in it."""
+        namespace, namespaces = self.site.namespace, "/api/v1/namespaces"
+        selected = {"fieldSelector": f"metadata.name={namespace}"}
+        eventually(lambda: not self.site.cluster.call("GET", namespaces, query=selected)["items"], "it still exists")
+        self.site.cluster.call("POST", namespaces, {"metadata": {"name": namespace}})
+        _with_keys(OperatorSite(self.site.cluster, namespace, home=self.site.home), self.ground)
+
     @property
     def _s3(self) -> dict[str, Any]:
         s3 = self.ground.s3
@@ -132,24 +140,33 @@ def simulated_site(
     settings: Mapping[str, str] | None = None,
     shared_nodes: KwokNodes | None = None,
     server: str = "",
+    home: OperatorSite | None = None,
 ) -> Iterator[SimulatedSite]:
     """The site, within a `with` block. The definitions must be installed. Fails for a bug in any component.
 
     `shared_nodes`: nodes of several sites, which exist already. `server`: the operator's address of the API server.
+    `home`: the operator's own namespace, with its account and its Lease, so that the site's may be deleted.
     """
     ground = cluster.ground
     assert ground is not None, "the S3 server of hack/cluster is needed"
     with ExitStack() as stack:
         fake = shared_nodes or stack.enter_context(KwokNodes(cluster))
         namespace = stack.enter_context(cluster.namespace("played"))
-        site = OperatorSite(cluster, namespace)
-        access = S3Access(ground.s3.endpoint, ground.s3.access_key, ground.s3.secret_key, ground.s3.bucket)
-        site.secret("bench-s3", AWS_ACCESS_KEY_ID=access.key, AWS_SECRET_ACCESS_KEY=access.secret)
+        site = OperatorSite(cluster, namespace, home=home.namespace if home else "")
+        access = _with_keys(site, ground)
         log = stack.enter_context(stand_in_client(cluster, namespace, access, folder))
-        operator = OperatorProcess(site, folder, NO_IMAGE, {**QUICK, **(settings or {})}, server=server).start()
+        settings = {**QUICK, "SPECBENCH_NAMESPACES": namespace, **(settings or {})}
+        operator = OperatorProcess(home or site, folder, NO_IMAGE, settings, server=server).start()
         stack.callback(_end, operator)
         yield SimulatedSite(site, ground, fake, operator, log)
         assert operator.bugs() == []
+
+
+def _with_keys(site: OperatorSite, ground: Ground) -> S3Access:
+    """Create the Secret of the results' store; returns what is in it."""
+    access = S3Access(ground.s3.endpoint, ground.s3.access_key, ground.s3.secret_key, ground.s3.bucket)
+    site.secret("bench-s3", AWS_ACCESS_KEY_ID=access.key, AWS_SECRET_ACCESS_KEY=access.secret)
+    return access
 
 
 def all_end(runs: Iterable[ClusterRun], within_s: float) -> dict[str, dict[str, Any]]:
