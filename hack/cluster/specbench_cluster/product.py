@@ -25,17 +25,16 @@ BASE_IMAGE = "docker.io/library/python:3.11-slim-bookworm"
 IMAGE = "docker.io/library/specbench:demo"
 LLAMA_IMAGE = "docker.io/library/specbench-llama-cpp:demo"
 S3_ENDPOINT = f"http://s3.default.svc:{S3_PORT}"
-CHART = ROOT / "helm/specbench"
 _STORES = [(f"endpoint={endpoint}", "bucket=*") for endpoint in (S3_ENDPOINT, f"http://{URL_HOST}:{S3_PORT}")]
 """Rows of the chart's fence.stores for the cluster's S3 server: by its Service's name, and by its address."""
 RELEASE, SYSTEM = "specbench", "specbench-system"
 
 
-def builds(image: str) -> list[Build]:
+def builds(image: str, source: Path = ROOT) -> list[Build]:
     """The images of client Jobs and of the operator, the latter under the name that the chart derives."""
     targets = {"specbench": image, "operator": operator_image(image)}
     arguments = {"BASE_IMAGE": BASE_IMAGE}
-    return [Build(ROOT, ROOT / "Dockerfile", tag, BASE_IMAGE, target, arguments) for target, tag in targets.items()]
+    return [Build(source, source / "Dockerfile", tag, BASE_IMAGE, target, arguments) for target, tag in targets.items()]
 
 
 def operator_image(image: str) -> str:
@@ -52,6 +51,8 @@ class Product:
     release: str = RELEASE
     system: str = SYSTEM
     image: str = IMAGE
+    source: Path = ROOT
+    """The checkout with the chart and the Dockerfile."""
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl. Raises CommandFailed with its output."""
@@ -77,7 +78,7 @@ class Product:
 
     def load_images(self, *, engine: bool) -> None:
         """Build and load the product's images; with `engine`, also llama.cpp's with the demonstration's models."""
-        for build in builds(self.image):
+        for build in builds(self.image, self.source):
             self._image(build)
         if engine:
             bare = f"{LLAMA_IMAGE}-bare"
@@ -98,7 +99,7 @@ class Product:
         settings += [f"fence.stores[{n}].{setting}" for n, row in enumerate(_STORES) for setting in row]
         chosen = [word for setting in settings for word in ("--set", setting)]
         how = ["--create-namespace", "--take-ownership", "--wait", "--timeout", "3m"]
-        self.helm("upgrade", self.release, str(CHART), "--install", *how, *chosen)
+        self.helm("upgrade", self.release, str(self.source / "helm/specbench"), "--install", *how, *chosen)
 
     def uninstall(self) -> None:
         """Remove the release and its namespace. The CRDs stay, as the chart's annotation requests."""
