@@ -84,7 +84,7 @@ class CustomResource:
                 "kind": {"type": "string", "description": self.name},
                 "metadata": {"type": "object"},
                 "spec": self.spec(),
-                "status": {"default": {"observedGeneration": -1}, **structural(self.status, defaults=False)},
+                "status": {"default": {"observedGeneration": -1}, **structural(self.status, observed=True)},
             },
             VALIDATIONS: validations(self.model.rules),
         }

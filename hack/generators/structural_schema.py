@@ -49,10 +49,14 @@ _ORDER = (
 )  # fmt: skip
 
 
-def structural(model: type[BaseModel], *, defaults: bool = True) -> Schema:
-    """Return the schema of a model. Without `defaults` none is rendered: a status contains only observations."""
+def structural(model: type[BaseModel], *, observed: bool = False) -> Schema:
+    """Return the schema of a model.
+
+    `observed`: a status, which has no defaults, and no enums: an operator of another version, as during an upgrade, may
+    write values that this definition does not know, and the API server would refuse its whole status.
+    """
     schema = model.model_json_schema(by_alias=True, schema_generator=_Generator)
-    rewriting = _Rewriting(schema.pop("$defs", {}), defaults)
+    rewriting = _Rewriting(schema.pop("$defs", {}), observed)
     return rewriting.rewrite(schema, model.__name__)
 
 
@@ -90,10 +94,10 @@ def described_fields(model: type[BaseModel]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Rewriting:
-    """One pass over a document: its definitions, and whether defaults are rendered."""
+    """One pass over a document: its definitions, and whether it is a status."""
 
     definitions: Mapping[str, Schema]
-    defaults: bool
+    observed: bool
 
     def rewrite(self, node: Schema, where: str) -> Schema:
         """Return the node, rewritten recursively. Raises NotStructural with the path `where`."""
@@ -106,10 +110,12 @@ class _Rewriting:
         if "type" not in found and INT_OR_STRING not in found:
             raise NotStructural(f"{where}: a structural schema needs a type everywhere")
         done = {word: found[word] for word in _KEPT if word in found}
-        if not self.defaults or done.get("default", "") is None:
+        if self.observed or done.get("default", "") is None:
             done.pop("default", None)
         if "const" in found:
             done["enum"] = [found["const"]]
+        if self.observed:
+            done.pop("enum", None)
         if "description" in done:
             done["description"] = reflowed(done["description"])
         done |= _exclusive(found, "Minimum") | _exclusive(found, "Maximum")

@@ -17,6 +17,7 @@ from specbench_api.api_model import ANYTHING, ApiModel, Distinct, PreserveUnknow
 from specbench_api.errors import InvalidSpec, NotStructural
 from specbench_api.spec.campaign import CampaignSpec, SpecBenchCampaign
 from specbench_api.spec.campaign_status import RUNS_MAX, CampaignPhase, CampaignRunStatus, CampaignStatus, RunCounts
+from specbench_api.spec.conditions import Phase
 from specbench_api.spec.parsing import parse_resource
 from specbench_api.spec.patterns import PATTERN_DESCRIPTIONS
 from specbench_api.spec.run import RunSpec, SpecBenchRun
@@ -112,9 +113,9 @@ def test_the_default_of_an_object_contains_only_differences(default: Wheel, expe
     assert field_of(Wheel, default)["default"] == expected
 
 
-def test_a_status_has_no_defaults() -> None:
-    model = create_model("Car", __base__=ApiModel, wheel=(Wheel, Wheel()), count=(int, 4))
-    assert [path for path, node in walk(structural(model, defaults=False)) if "default" in node] == []
+def test_a_status_has_neither_defaults_nor_enums() -> None:
+    model = create_model("Car", __base__=ApiModel, wheel=(Wheel, Wheel()), count=(int, 4), phase=(Phase, Phase.PENDING))
+    assert [path for path, node in walk(structural(model, observed=True)) if {"default", "enum"} & {*node}] == []
 
 
 @pytest.mark.parametrize(
