@@ -227,7 +227,7 @@ def finding(check: str, severity: Severity) -> Finding:
         ([("ReuseLost", Severity.FAULT)], "Trustworthy", ARM_AT_FAULT, "A claim."),
         (
             [("Warned", Severity.WARNING), ("Broken", Severity.INVALID), ("Second", Severity.INVALID)],
-            *("Untrustworthy", "Broken", "A claim. found by Broken"),
+            *("Untrustworthy", "Broken", "A claim; found by Broken"),
         ),
     ],
 )

@@ -60,8 +60,7 @@ def _trust(summary: RunSummary) -> tuple[str, str]:
     worst = _worst(summary.findings)
     if worst is None:
         return "Untrustworthy", summary.headline
-    separator = " " if summary.headline.endswith(".") else ": "
-    return worst.check, f"{summary.headline}{separator}{worst.message}"
+    return worst.check, f"{summary.headline.removesuffix('.')}; {worst.message}"
 
 
 def _worst(findings: Sequence[Finding]) -> Finding | None:
