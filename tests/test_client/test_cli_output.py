@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import io
 import json
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from specbench_api.outcome.exit_codes import Exit
+from specbench_client import optional_dependencies
 from specbench_client.cli import HEADINGS, cli, exit_code
 from specbench_client.cli.analyze import analyze
 from specbench_client.cli.dataset import dataset
@@ -399,20 +404,51 @@ def test_errors_are_json_however_the_format_is_spelled(
     assert json.loads(capsys.readouterr().out)["error"]["reason"] == "BadInput"
 
 
-@pytest.mark.parametrize("cached", [True, False])
+WHEEL = "/tmp/specbench 1.whl"
+
+
+@pytest.mark.parametrize(
+    ("files", "start"),
+    [
+        (["CACHEDIR.TAG"], "uvx --from"),
+        (["envs/CACHEDIR.TAG", "envs/x/pipx_metadata.json"], "pipx run --spec"),
+        (["envs/x/pipx_metadata.json"], ""),
+        (["envs/CACHEDIR.TAG"], ""),
+        (["envs/x/CACHEDIR.TAG"], ""),
+    ],
+    ids=["uvx", "pipx run", "pipx install", "tox", "uv venv"],
+)
+@pytest.mark.parametrize(
+    ("url", "wheel"),
+    [(f"file://{quote(WHEEL)}", WHEEL), ("https://a.eu/b.whl",) * 2, ("file:///clone", "WHEEL")],
+    ids=["wheel", "URL", "clone"],
+)
+@pytest.mark.parametrize("extra", ["", "[llama-cpp]"])
 def test_commands_and_hints_are_as_the_program_was_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, cached: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    files: list[str],
+    start: str,
+    url: str,
+    wheel: str,
+    extra: str,
 ) -> None:
-    """`uvx` keeps environments in its cache, whose folder has a tag; one that uv made elsewhere has a tag inside."""
-    environment = tmp_path / "archive-v0" / "x"
+    environment = tmp_path / "envs" / "x"
     environment.mkdir(parents=True)
-    (tmp_path / "CACHEDIR.TAG" if cached else environment / "CACHEDIR.TAG").touch()
+    for file in files:
+        (tmp_path / file).touch()
     monkeypatch.setattr(sys, "prefix", str(environment))
+    origin = SimpleNamespace(read_text={"direct_url.json": json.dumps({"url": url})}.get)
+    monkeypatch.setattr(optional_dependencies, "distribution", {"specbench": origin}.__getitem__)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: extra and name == "xllamacpp")
     echo("run `specbench report results`; specbench launches `specbench-client`")
     result_console().print_line("Next: `specbench decide results`")
-    command = "uvx --from WHEEL specbench" if cached else "specbench"
+    command = f"{start} {shlex.quote(wheel + extra)} specbench" if start else "specbench"
     assert capsys.readouterr().out.splitlines() == [
         f"run `{command} report results`; specbench launches `specbench-client`",
         f"Next: `{command} decide results`",
     ]
-    assert install_hint("tokenizers").startswith(("pip", "uvx --from 'WHEEL[tokenizers]' specbench")[cached])
+    other = shlex.quote(f"{wheel}[tokenizers]")
+    assert install_hint("tokenizers").startswith(f"{start} {other} specbench" if start else f"pip install {other} (in")

@@ -185,8 +185,8 @@ def test_table_fits_a_terminal_without_breaking_numbers_or_words(width: int) -> 
 @pytest.mark.parametrize(
     ("uid", "kind", "workload", "expected"),
     [
-        (LOCAL_UID, EngineKind.LLAMA_CPP, MEASURED_WORKLOAD, "the same `specbench run` command with `--new`"),
-        (LOCAL_UID, EngineKind.EXTERNAL, "chat", "the same `specbench run` command with `--new`"),
+        (LOCAL_UID, EngineKind.LLAMA_CPP, MEASURED_WORKLOAD, "the same command with `--new`"),
+        (LOCAL_UID, EngineKind.EXTERNAL, "chat", "the same command with `--new`"),
         (LOCAL_UID, EngineKind.EXTERNAL, MEASURED_WORKLOAD, "the same `specbench measure` command"),
         (CLUSTER_UID, EngineKind.LLAMA_CPP, "chat", "under another name"),
         (CLUSTER_UID, EngineKind.EXTERNAL, MEASURED_WORKLOAD, "under another name"),
@@ -199,7 +199,7 @@ def test_advice_for_measuring_again_depends_on_where_the_run_was_measured(
     workloads = [WORLD.plan.workloads[0].model_copy(update={"name": workload})]
     plan = WORLD.plan.model_copy(update={"uid": uid, "workloads": workloads, "engine": engine})
     ways = (
-        "the same `specbench run` command with `--new`",
+        "the same command with `--new`",
         "the same `specbench measure` command",
         "under another name",
     )

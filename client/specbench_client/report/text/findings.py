@@ -21,7 +21,7 @@ from specbench_client.trust.registry import CHECK_BY_NAME, rank
 
 SHOWN = 4
 _KEPT = "Stored points are reused. To measure again,"
-AGAIN_HERE = f"{_KEPT} repeat the same `specbench run` command with `--new`."
+AGAIN_HERE = f"{_KEPT} repeat the same command with `--new`."
 AGAIN_ON_A_CLUSTER = f"{_KEPT} create the SpecBenchRun under another name, or delete it and create it again."
 AGAIN_WITH_RETRIES = (
     "Delete the SpecBenchRun and create it again with `results.adopt: {}` and `retries: {}`, which measures only the"
@@ -91,8 +91,7 @@ def continue_run(plan: Plan) -> str:
     """How to measure only the missing points."""
     if not uid_created_ms(plan.uid) or plan.engine.is_imported:
         return measure_again(plan)
-    command = "`specbench measure`" if _is_of_measure(plan) else "`specbench run`"
-    return f"Repeat the same {command} command: measured points are reused, and only the missing ones are measured."
+    return "Repeat the same command: measured points are reused, and only the missing ones are measured."
 
 
 def points_are(plan: Plan, count: int) -> str:
