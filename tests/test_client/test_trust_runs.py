@@ -761,9 +761,12 @@ def test_a_busy_machine_is_named_from_its_load_per_core(load: float, named: bool
     assert (f"busy (load average {load:.1f} per core)" in message) == named
 
 
-def endpoint_findings(frame: pd.DataFrame, counters: CounterDeltas | None = None) -> list[tuple[str, Severity]]:
-    """Return findings in the drafter's records of an endpoint whose drafter is not declared."""
-    plan, point = undeclared_drafter(WORLD, DialectName.OPENAI)
+def endpoint_findings(
+    frame: pd.DataFrame, counters: CounterDeltas | None = None, *, index: int = 1
+) -> list[tuple[str, Severity]]:
+    """Return findings in the records of an endpoint whose drafter is not declared, or of another point."""
+    plan, _ = undeclared_drafter(WORLD, DialectName.OPENAI)
+    point = plan.points[index]
     rows = tidy_frames([frame], point.hash)
     return check_names(summarise_point(plan, point, rows, ClientHealth(), counters, simulated=False).findings)
 
@@ -777,6 +780,18 @@ def test_chunks_of_an_endpoint_are_checked_against_its_reported_drafts() -> None
     late = coalesced(1.0, group_size=4).records(point, without_drafts)
     assert endpoint_findings(late) == [("ChunksCoalesced", WARNING)]
     assert endpoint_findings(coalesced(1.0, group_size=4).records(point, unmodified)) == [("ChunksCoalesced", INVALID)]
+
+
+@pytest.mark.parametrize(("reported", "found"), [(0, True), (None, False)])
+@pytest.mark.parametrize(("index", "compared"), [(1, True), (0, False)])
+def test_an_endpoint_that_counts_its_drafts_and_has_none_is_found(
+    reported: int | None, found: bool, index: int, compared: bool
+) -> None:
+    """The baseline may count drafts that it has none of."""
+    point = WORLD.plan.points[index]
+    counts = dict.fromkeys(("draft_steps", "drafted_tokens", "accepted_tokens"), reported)
+    frame = WORLD.records(point).assign(**counts, step_accepted=None)
+    assert (("NeverDrafted", WARNING) in endpoint_findings(frame, index=index)) == (found and compared)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from specbench_client.trust.evidence import PointEvidence, RunEvidence
     severities=(Severity.INVALID, Severity.WARNING),
     threshold=(
         "a point has no draft token or, if draft tokens are not reported, no step with drafts; Warning if neither is"
-        " reported and no draft is known to have been accepted"
+        " reported and no draft is known to have been accepted. Of a running endpoint, Warning if it reports none"
     ),
     rationale=(
         "One draft token proves that the drafter works; an arm whose drafter never drafts is a second baseline."
@@ -43,23 +43,29 @@ from specbench_client.trust.evidence import PointEvidence, RunEvidence
     ),
 )
 def never_drafted(evidence: PointEvidence) -> CheckResults:
-    """A drafter was configured, but records and counters report no draft token."""
-    rows = evidence.answered
+    """A drafter was configured, but records and counters report no draft token.
+
+    A running endpoint that counts its drafts has a drafter; one that does not may have none.
+    """
+    rows, arm = evidence.answered, evidence.arm
     could = numbers(rows, "tokens") >= 2
-    if evidence.arm.drafter is None or not could.any():
+    may_draft = arm.drafter is not None or (evidence.plan.engine.is_external and not arm.is_baseline)
+    if not may_draft or not could.any():
         return []
     drafted = _reported_drafting(evidence)
     if not drafted:
+        if arm.drafter is None:
+            return []
         message = "neither answers nor counters report whether the engine drafted"
         return [CheckResult(Severity.WARNING, message)]
     if max(drafted) > 0:
         return []
-    method = evidence.arm.drafter.method
+    drafter, severity = (f" ({arm.drafter.method})", Severity.INVALID) if arm.drafter else ("", Severity.WARNING)
     message = (
-        f"drafter {evidence.arm.name!r} ({method}) drafted no token in {int(could.sum())} answers: it is off, or it"
-        " found nothing to draft from, so this arm measured the baseline"
+        f"drafter {arm.name!r}{drafter} drafted no token in {int(could.sum())} answers: it is off, or it found nothing"
+        " to draft from, so this arm measured the baseline"
     )
-    return [CheckResult(Severity.INVALID, message, value=0, threshold=1)]
+    return [CheckResult(severity, message, value=0, threshold=1)]
 
 
 def _reported_drafting(evidence: PointEvidence) -> list[float]:
