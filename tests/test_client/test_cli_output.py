@@ -362,7 +362,11 @@ def test_choices_are_shown_as_in_errors(choices: str) -> None:
 
 @pytest.mark.parametrize(
     ("given", "meant"),
-    [("off", "disabled"), ("No", "disabled"), ("on", "as-served"), ("disable", "disabled"), ("xyz", "")],
+    [
+        *((off, "disabled") for off in ("off", "No", "none", "false", "disable")),
+        *((on, "as-served") for on in ("on", "yes", "True", "enabled")),
+        ("xyz", ""),
+    ],
 )
 def test_a_wrong_choice_names_the_one_that_is_meant(given: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["measure", "--endpoint", "http://h:1", "-c", "1", "--prompt-cache", given]) == Exit.BAD_INPUT

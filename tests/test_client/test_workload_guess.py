@@ -720,6 +720,7 @@ def test_text_beside_the_prompt_is_named(row: Mapping[str, Any], columns: list[s
         ("openai-logs", {"input": "Why?", "model": "m", "conversation": "conv_1"}, "conversation"),
         ("openai-logs", {"body": {"input": [ASKED], "conversation": {"id": "conv_1"}}}, "conversation"),
         ("jsonl", {"conversation": [ASKED, ANSWERED]}, ""),
+        ("jsonl", {"prompt": "Hi.", "conversation": [ASKED, ANSWERED]}, "conversation"),
     ],
 )
 def test_a_system_prompt_or_a_stored_conversation_is_named_where_it_is_not_sent(

@@ -68,6 +68,12 @@ class SchemaNumbers(click.ParamType[tuple[float, ...]]):
         return tuple(self._each.convert(word.strip(), param, ctx) for word in value.split(","))
 
 
+_SWITCHES = dict.fromkeys(("off", "no", "none", "false"), "disabled") | dict.fromkeys(
+    ("on", "yes", "true", "enabled"), "as-served"
+)
+"""What is written for a switch with these two states."""
+
+
 class Choice(click.Choice[str]):
     """One of several values in any case, as flags or as specs spell them: `as-served`, `AsServed`."""
 
@@ -78,7 +84,7 @@ class Choice(click.Choice[str]):
     def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:
         """Return the accepted values, and which one may be meant."""
         shown, given = [self.normalize_choice(each, ctx) for each in self.choices], str(value).lower()
-        meant = get_close_matches({"off": "disabled", "no": "disabled", "on": "as-served"}.get(given, given), shown, 1)
+        meant = get_close_matches(_SWITCHES.get(given, given), shown, 1)
         return super().get_invalid_choice_message(value, ctx) + (f" Did you mean {meant[0]!r}?" if meant else "")
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:

@@ -300,7 +300,9 @@ def unsent_text(rows: Sequence[PromptRow]) -> str:
         names = _MEDIA if opened else (*_MEDIA, *SYSTEMS)
         for published in records(row.published or {}):
             there = {name: published[name] for name in names if published.get(name)}
-            found |= {name for name, value in there.items() if not messages_of({name: value})}
+            found |= {
+                name for name, value in there.items() if isinstance(prompt, str) or not messages_of({name: value})
+            }
             if isinstance(prompt, str):
                 found |= {name for name in _PARTS if any(one not in prompt for one in _texts_of(published.get(name)))}
     return (
