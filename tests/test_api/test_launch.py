@@ -740,11 +740,14 @@ def test_processes_that_can_be_divided_may_span_the_gpus_of_all_nodes(kind: str,
         ({"kind": "vllm", "tensorParallelSize": 4}, {}, 4),
         ({"kind": "vllm", "tensorParallelSize": 2, "args": ["-pp", "2", "--data-parallel-size=3"]}, {}, 12),
         ({"kind": "vllm", "tensorParallelSize": 2, "args": ["--data_parallel_size_local", "2"]}, {}, 2),
+        ({"kind": "vllm", "args": ["--pipeline-parallel=2", "--prefill-context=3"]}, {}, 6),
         ({"kind": "vllm", "tensorParallelSize": 16}, {"nodes": 2}, 8),
         ({"kind": "vllm", "tensorParallelSize": 2}, {"gpus": 3}, 3),
         ({"kind": "vllm", "tensorParallelSize": 2}, {"gpus": 0}, 0),
         ({"kind": "vllm", "tensorParallelSize": 2}, {"claimedGpus": 2, "resourceClaimTemplateName": "two"}, 2),
         ({"kind": "sglang", "tensorParallelSize": 2, "args": ["--dp", "2"]}, {}, 4),
+        ({"kind": "sglang", "args": ["--pipeline-parallel=2", "--dp-s=3"]}, {}, 6),
+        ({"kind": "vllm", "tensorParallelSize": 64, "args": ["-dp", "2"]}, {"nodes": 2}, 64),
         ({"kind": "sglang", "tensorParallelSize": 8, "args": ["--dp-size=8", "--enable-dp-attention"]}, {}, 8),
         ({"kind": "tensorrt-llm", "tensorParallelSize": 2, "args": ["--pp_size", "2"]}, {}, 4),
         ({"kind": "tensorrt-llm", "tensorParallelSize": 2, "config": {"pipeline_parallel_size": 4}}, {}, 8),
@@ -762,6 +765,38 @@ def test_each_node_gets_the_gpus_that_the_parallel_sizes_need(
 def test_the_arm_with_the_largest_parallel_sizes_decides_the_gpus() -> None:
     run = run_of({"spec.engine": {"kind": "vllm"}, "spec.drafters[0].args": ["--pipeline-parallel-size=2"]})
     assert expand(run).placement.gpus == 2
+
+
+@pytest.mark.parametrize(("baseline", "expected"), [("Measure", 64), ("Skip", 8)])
+def test_data_parallel_attention_of_a_drafter_saves_gpus_only_on_its_arm(baseline: str, expected: int) -> None:
+    engine = {"kind": "sglang", "tensorParallelSize": 8, "args": ["--dp", "8"]}
+    drafting = {"spec.drafters[0].args": ["--enable-dp-attention"], "spec.baseline": baseline}
+    assert expand(run_of({"spec.engine": engine, **drafting})).placement.gpus == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "args", "placement", "remedy"),
+    [
+        ("vllm", ["-dp", "4", "-pp", "8"], {}, "raise it, or lower"),
+        ("vllm", ["-dp", "4", "-pp", "8"], {"gpus": 64}, "raise it, or lower"),
+        ("vllm", ["-dp=33"], {"nodes": 2}, "raise it, or lower"),
+        ("sglang", ["--dp=32"], {"claimedGpus": 64, "resourceClaimTemplateName": "all"}, "raise it, or lower"),
+        ("tensorrt-llm", ["--pp_size=32"], {}, "GPUs per node (lower"),
+    ],
+)
+def test_more_gpus_than_a_node_may_have_are_refused(
+    kind: str, args: list[str], placement: dict[str, Any], remedy: str
+) -> None:
+    engine = {"kind": kind, "tensorParallelSize": 4, "args": args}
+    problem = refusal_of({"spec.engine": engine, "spec.placement": placement, "spec.drafters": []})
+    assert problem.startswith("spec.placement.nodes: ")
+    assert remedy in problem
+
+
+def test_too_few_claimed_gpus_are_refused() -> None:
+    engine = {"kind": "vllm", "tensorParallelSize": 2, "args": ["-pp", "2"]}
+    claim = {"claimedGpus": 2, "resourceClaimTemplateName": "two"}
+    assert refusal_of({"spec.engine": engine, "spec.placement": claim}).startswith("spec.placement.claimedGpus: 4 ")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ class LaunchRequest:
     """The engine to start; the same for every arm except for `drafter`.
 
     `slots`: requests to serve at once. `gpus`: GPUs over all nodes. `row`: index in `spec.drafters`. `nodes`: number of
-    nodes of the engine. `gpu_resource`: the GPUs' name in Kubernetes.
+    nodes of the engine. `gpu_resource`: the GPUs' name in Kubernetes. `claims`: whether a claim provides the GPUs.
     """
 
     engine: Engine
@@ -35,6 +35,7 @@ class LaunchRequest:
     nodes: int = 1
     gpu_resource: str = "nvidia.com/gpu"
     prompt_cache: PromptCache = PromptCache.DISABLED
+    claims: bool = False
 
     @property
     def caches(self) -> bool:

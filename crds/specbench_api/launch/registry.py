@@ -25,6 +25,7 @@ from specbench_api.launch.transformers import TransformersLauncher
 from specbench_api.launch.vllm import VllmLauncher
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
+from specbench_api.spec.placement import GPUS_MAX
 from specbench_api.spec.run import RunSpec
 
 ALREADY_RUNNING = "the endpoints are already running, and specbench starts no engine"
@@ -81,7 +82,7 @@ def gpus_of(engine: Engine, args: Sequence[str]) -> int:
         case EngineKind.VLLM:
             return processes_of(engine, args, vllm.PARALLEL_SIZES, vllm.spelled)
         case EngineKind.SGLANG:
-            return processes_of(engine, args, sglang.parallel_sizes(engine), sglang.spelled)
+            return processes_of(engine, args, sglang.parallel_sizes(args), sglang.spelled)
         case EngineKind.TENSORRT_LLM:
             return processes_of(engine, args, tensorrt_llm.PARALLEL_SIZES, tensorrt_llm.ALIASES)
     return 0
@@ -90,8 +91,8 @@ def gpus_of(engine: Engine, args: Sequence[str]) -> int:
 def with_gpus(spec: RunSpec) -> RunSpec:
     """Return the spec with the number of GPUs that its engine needs, if it gives none, and no claim provides them."""
     place, engine = spec.placement, spec.engine
-    arms = [(*engine.args, *drafter.args) for drafter in spec.drafters] or [(*engine.args,)]
-    needed = max(gpus_of(engine, args) for args in arms)
+    arms = [drafter.args for drafter in spec.drafters] + ([[]] if spec.baseline == "Measure" else [])
+    needed = max((gpus_of(engine, (*engine.args, *args)) for args in arms), default=0)
     if place.gpus is not None or place.claimed_gpus or not needed:
         return spec
     return spec.model_copy(update={"placement": place.model_copy(update={"gpus": ceil(needed / place.nodes)})})
@@ -177,12 +178,19 @@ def launch_problems(order: LaunchRequest) -> list[Problem]:
 def _of_gpus(order: LaunchRequest) -> Iterator[Problem]:
     """Report what engines check only when they start, after all their GPUs are taken."""
     processes = gpus_of(order.engine, (*order.engine.args, *(order.drafter.args if order.drafter else ())))
-    product = f"{processes} processes (tensorParallelSize, times the parallel sizes in args)"
+    product = f"{processes} processes (tensorParallelSize times the other parallel sizes)"
     if processes % order.nodes:
         remedy = f"set spec.engine.tensorParallelSize to a multiple of {order.nodes}"
         yield Problem("spec.placement.nodes", f"{product} cannot be divided evenly among {order.nodes} nodes", remedy)
+    elif order.gpus and processes > GPUS_MAX * order.nodes:
+        more_nodes = "" if order.engine.kind in SINGLE_NODE_ENGINES else "raise it, or "
+        message = f"{product} need more than the maximum of {GPUS_MAX} GPUs per node"
+        yield Problem("spec.placement.nodes", message, f"{more_nodes}lower the parallel sizes")
     elif 0 < order.gpus < processes:
-        yield Problem("spec.placement.gpus", f"{product} need more than {order.gpus} GPUs", "remove it, or raise it")
+        field, remedy = (
+            ("claimedGpus", "raise it, like the claim") if order.claims else ("gpus", "remove it, or raise it")
+        )
+        yield Problem(f"spec.placement.{field}", f"{product} need more than {order.gpus} GPUs", remedy)
 
 
 def _of_config(engine: Engine) -> list[Problem]:

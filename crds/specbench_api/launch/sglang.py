@@ -174,9 +174,9 @@ class SglangLauncher:
         return Verification(found.drafts, relaxed, lossy) if lossy else found
 
 
-def parallel_sizes(engine: Engine) -> tuple[str, ...]:
+def parallel_sizes(args: Sequence[str]) -> tuple[str, ...]:
     """Return the flags of the sizes that multiply the tensor parallel size; data-parallel attention divides it."""
-    divided = value_of(engine.args, "--enable-dp-attention", spelled) is not None
+    divided = value_of(args, "--enable-dp-attention", spelled) is not None
     return ("--pp-size",) if divided else ("--pp-size", "--dp-size")
 
 
@@ -192,6 +192,7 @@ def spelled(flag: str) -> str:
         *_SPREAD,
         *_ADAPTER,
         *_ALIASES,
+        *_ALIASES.values(),
         *_THRESHOLDS,
         _REJECTION_FLAG,
         _BLOCK_FLAG,

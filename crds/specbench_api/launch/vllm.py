@@ -345,7 +345,7 @@ def spelled(flag: str) -> str:
     name = name.replace("_", "-")
     name = f"--{name.removeprefix('--no-')}" if name.startswith("--no-") else name
     name = f"--enable-{name.removeprefix('--disable-')}" if name.startswith("--disable-") else name
-    known = (*_MANAGED, *_CACHE, *_EQUALIZED, *_FETCHED, *_ADAPTER, *_SPREAD, *_ALIASES)
+    known = (*_MANAGED, *_CACHE, *_EQUALIZED, *_FETCHED, *_ADAPTER, *_SPREAD, *_ALIASES, *_ALIASES.values())
     full = name if name in known else next((each for each in known if each.startswith(name) and name != "--"), name)
     return _ALIASES.get(full, full)
 

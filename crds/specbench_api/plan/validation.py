@@ -66,6 +66,7 @@ def launch_request(
         place.nodes,
         place.gpu_resource_name,
         cache,
+        place.claimed_gpus > 0,
     )
 
 

@@ -24,6 +24,8 @@ from specbench_api.spec.secret_refs import SecretRef
 
 SHARED_MEMORY = "32Gi"
 """Size of /dev/shm unless the run sets sharedMemory: what SGLang's documentation uses for eight GPUs."""
+GPUS_MAX = 64
+"""Maximum GPUs of one engine pod."""
 
 # Node selection: the same names and values as in a PodSpec.
 
@@ -233,7 +235,7 @@ class Placement(RuledModel):
         ),
     )
 
-    gpus: Annotated[int, Field(ge=0, le=64)] | None = None
+    gpus: Annotated[int, Field(ge=0, le=GPUS_MAX)] | None = None
     """Number of accelerators that each engine pod requests, in devices of gpuResourceName; a MIG slice counts as one.
     Without it: the product of the parallel sizes (tensor, pipeline, data) of vllm, sglang and tensorrt-llm, divided by
     `nodes`, unless a claim provides GPUs; 0 for other engines."""
@@ -242,7 +244,7 @@ class Placement(RuledModel):
     resource_claim_template_name: ObjectName | None = None
     """ResourceClaimTemplate (resource.k8s.io/v1) in the run's namespace that provides each engine pod's devices.
     Without it: no claim."""
-    claimed_gpus: Annotated[int, Field(ge=0, le=64)] = 0
+    claimed_gpus: Annotated[int, Field(ge=0, le=GPUS_MAX)] = 0
     """Number of GPUs that one such claim provides. They count like `gpus`, but are not requested from the device
     plugin."""
     nodes: Annotated[int, Field(ge=1, le=16)] = 1
