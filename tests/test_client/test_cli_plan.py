@@ -383,6 +383,31 @@ def test_a_campaign_is_checked_against_the_fence(tmp_path: Path, capsys: pytest.
     assert validate_fenced(tmp_path, {**OPEN_FENCE, "images": ["evil.example/*"]}, resource) == Exit.OK
 
 
+WITHOUT_STORE = simulated_run(results={})
+STORES = {"path": "results", "values": [{"s3": {"bucket": "results"}}]}
+
+
+@pytest.mark.parametrize(
+    ("resource", "fence", "valid"),
+    [
+        (WITHOUT_STORE, OPEN_FENCE, False),
+        (WITHOUT_STORE, {**OPEN_FENCE, "enabled": False}, False),
+        (WITHOUT_STORE, {**OPEN_FENCE, "defaultStore": {"bucket": "results"}}, True),
+        (simulated_campaign(template={"spec": WITHOUT_STORE["spec"]}), OPEN_FENCE, False),
+        (simulated_campaign(template={"spec": WITHOUT_STORE["spec"]}, axes=[STORES], exclude=[]), OPEN_FENCE, True),
+    ],
+    ids=["run", "no fence", "default store", "campaign", "campaign over stores"],
+)
+def test_a_run_on_a_cluster_without_default_store_needs_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], resource: Any, fence: Any, valid: bool
+) -> None:
+    assert validate_fenced(tmp_path, fence, resource) == (Exit.OK if valid else Exit.BAD_INPUT)
+    printed = capsys.readouterr()
+    assert ("spec.results.s3: " in printed.err) != valid
+    if not valid:
+        assert json.loads(printed.out)["error"]["reason"] == "InvalidSpec"
+
+
 def test_values_without_those_of_the_chart_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without them, GPUs and tolerations that the chart allows by default would count as refused."""
     assert validate_fenced(tmp_path, {"fence": {**OPEN_FENCE, "claims": ["models"]}}) == Exit.BAD_INPUT

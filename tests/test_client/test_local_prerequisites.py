@@ -35,6 +35,27 @@ def test_run_of_several_machines_is_rejected(tmp_path: Path, capsys: pytest.Capt
     assert "spec.placement.nodes: an engine on several nodes needs a cluster" in capsys.readouterr().err
 
 
+def test_a_service_is_rejected_outside_a_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    servers = [
+        {"name": "none", "url": "http://127.0.0.1:1"},
+        {"name": "service", "serviceRef": {"name": "llama", "port": 8000}},
+    ]
+    file = write_run(tmp_path, simulated_run(engine={"kind": "external", "endpoints": servers}, drafters=[]))
+    assert exit_code(["run", str(file), "--results", str(tmp_path / "results")]) == Exit.BAD_INPUT
+    refused = capsys.readouterr().err
+    assert refused.count("spec.engine.endpoints[") == 1
+    assert "spec.engine.endpoints[1]: a Service (http://llama.local.svc:8000)" in refused
+    for command in ("plan", "validate"):
+        assert exit_code([command, str(file)]) == Exit.OK
+        assert "spec.engine.endpoints[1]: a Service" in capsys.readouterr().err
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert exit_code(["validate", str(file)]) == Exit.OK
+    assert "spec.engine.endpoints[1]" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("model", "drafter", "message"),
     [

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from specbench_api.campaign.expansion import CampaignPlan, campaign_refusals, expand_campaign
 from specbench_api.errors import InvalidSpec, NotAllowed, NotYaml, Problem
-from specbench_api.fence.check import FenceCheck
+from specbench_api.fence.check import NO_STORE, FenceCheck
 from specbench_api.fence.model import Fence
-from specbench_api.plan.expansion import expand, planned_launches
+from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.parsing import problems_in
@@ -30,7 +30,7 @@ from specbench_client.documents.summary import MIN_WINDOWS
 from specbench_client.drive.load_planning import load_arrival_plan
 from specbench_client.drive.prompts import WorkloadPrompts, load_workload_prompts, slots_too_small
 from specbench_client.errors import BadInput
-from specbench_client.local.engine_process import missing_prerequisites, refused_variables
+from specbench_client.local.engine_process import missing_for_engines
 from specbench_client.optional_dependencies import install_hint
 from specbench_client.workload.chat_template.loading import TokenizerStorage, load_template, tokenizer_location
 from specbench_client.workload.chat_template.template import AppliedTemplate
@@ -47,11 +47,9 @@ from specbench_client.workload.prompts import load_workload
 
 
 def missing_files(plan: Plan, base_dir: Path) -> list[str]:
-    """Return a line for each missing model, prompts file and chat template, and for each variable that is refused."""
-    models = [line for launch in planned_launches(plan).values() for line in missing_prerequisites(launch, base_dir)]
+    """Return a line for whatever `run` would reject here: missing engines, prompts files and chat templates."""
     return [
-        *dict.fromkeys(models),
-        *refused_variables(plan.engine.kind),
+        *missing_for_engines(plan, base_dir),
         *missing_prompt_files(plan, base_dir),
         *_templates(plan, base_dir),
     ]
@@ -232,8 +230,10 @@ def _validated(file: Path, settings: tuple[str, ...], fence: FenceCheck | None, 
         warnings, missing = plan_warnings(plans[0]), missing_files(plans[0], base_dir)
     reject_prompts_missing_everywhere(plans, base_dir)
     missing += read_local_inputs(plans, base_dir)
-    spec = resource.spec.template.spec if isinstance(resource, SpecBenchCampaign) else resource.spec
-    if spec.results.s3 is None and not (fence and fence.fence.default_store):
+    specs = [run.run.spec for run in planned.runs] if isinstance(resource, SpecBenchCampaign) else [resource.spec]
+    lacks_store = any(spec.results.s3 is None for spec in specs)
+    _reject([NO_STORE] if lacks_store and fence and not fence.fence.default_store else [], InvalidSpec)
+    if lacks_store and fence is None:
         warnings.append("spec.results.s3: is not set, and a cluster without fence.defaultStore needs it")
     if output == "text":
         echo(f"{file}: valid{', but not on this machine' if missing else ''}: {_counted(plans, len(runs))}")

@@ -20,8 +20,9 @@ from typing import Self
 
 from specbench_api.launch.arguments import variable_problem
 from specbench_api.launch.launcher import HEALTH_PATH, LaunchSpec, with_config_folder
+from specbench_api.plan.expansion import planned_launches
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import EngineReason
-from specbench_api.spec.engine import EngineKind
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.known_secrets import without_secrets
 from specbench_client.optional_dependencies import install_hint
@@ -195,7 +196,24 @@ _SGLANG_SERVER = "sglang.launch_server"
 _SGLANG_PACKAGE = "sglang"
 
 
-def missing_prerequisites(launch: LaunchSpec, base_dir: Path) -> list[str]:
+def missing_for_engines(plan: Plan, base_dir: Path) -> list[str]:
+    """Return one line for whatever prevents the plan's engines from running, or from being reached, on this machine.
+
+    Also for each variable of this process that an engine of its kind may not inherit.
+    """
+    engine, in_cluster = plan.engine, "KUBERNETES_SERVICE_HOST" in os.environ
+    lines = [line for launch in planned_launches(plan).values() for line in _missing_prerequisites(launch, base_dir)]
+    variables = (variable_problem(engine.kind, name, "environment of specbench") for name in sorted(os.environ))
+    services = [
+        f"spec.engine.endpoints[{row}]: a Service ({endpoint.address}) has an address only in its cluster: give"
+        " instead a url that this machine can reach"
+        for row, endpoint in enumerate(engine.endpoints or [])
+        if f".{plan.namespace}.svc:" in endpoint.address and not in_cluster
+    ]
+    return [*dict.fromkeys(lines), *map(str, filter(None, variables)), *services]
+
+
+def _missing_prerequisites(launch: LaunchSpec, base_dir: Path) -> list[str]:
     """Return one line for each missing prerequisite: the field of the spec, the path that was tried, the remedy."""
     try:
         command = local_command(launch, port=0)
@@ -226,12 +244,6 @@ def missing_prerequisites(launch: LaunchSpec, base_dir: Path) -> list[str]:
             f" it: spec.engine.command: [PYTHON, -m, {_SGLANG_SERVER}]"
         )
     return missing
-
-
-def refused_variables(kind: EngineKind) -> list[str]:
-    """Return one line for each variable of this process that an engine of this kind may not inherit."""
-    problems = (variable_problem(kind, name, "environment of specbench") for name in sorted(os.environ))
-    return [str(problem) for problem in problems if problem]
 
 
 def _missing_file(field: str, path: str, base_dir: Path) -> str | None:

@@ -27,11 +27,7 @@ from specbench_client.drive.progress import Progress
 from specbench_client.drive.prompts import load_workload_prompts
 from specbench_client.drive.resume import reject_changed_prompts
 from specbench_client.errors import BadInput, EngineFailed
-from specbench_client.local.engine_process import (
-    EngineProcess,
-    missing_prerequisites,
-    refused_variables,
-)
+from specbench_client.local.engine_process import EngineProcess, missing_for_engines
 from specbench_client.local.host_facts import observe_machine
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import report_speedups_so_far, with_retries
@@ -119,11 +115,8 @@ def validate_inputs(run: Run, base_dir: Path) -> None:
     reject_missing(missing_prompt_files(plan, base_dir))
     prompts = load_workload_prompts(plan, [workload.name for workload in plan.workloads], base_dir)
     load_arrival_plan(plan, base_dir, prompts)
-    launches = planned_launches(plan).values()
-    missing = [line for launch in launches for line in missing_prerequisites(launch, base_dir)]
-    missing += refused_variables(plan.engine.kind)
-    if missing:
-        raise BadInput("\n".join(dict.fromkeys(missing)))
+    if missing := missing_for_engines(plan, base_dir):
+        raise BadInput("\n".join(missing))
 
 
 def _reject_changed_prompts(run: Run, base_dir: Path) -> None:

@@ -58,6 +58,11 @@ OWN_NAMESPACE = Problem(
     "runs in the operator's own namespace could use its service account and Secrets",
     "use another namespace",
 )
+NO_STORE = Problem(
+    "spec.results.s3",
+    "is not set, and this cluster has no default store",
+    "set it, or ask the administrator to set fence.defaultStore of the chart",
+)
 
 
 @dataclass(frozen=True, eq=False)

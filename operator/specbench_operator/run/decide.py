@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from specbench_api.errors import InvalidSpec, NotAllowed, Problem
+from specbench_api.fence.check import NO_STORE
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.expansion import without_added_rounds
@@ -56,11 +57,6 @@ NO_LEADER_WORKER_SETS = Problem(
     "spec.placement.nodes",
     "an engine on several nodes needs LeaderWorkerSet, which is not enabled for this operator",
     "install it (leaderworkerset.x-k8s.io), then set leaderWorkerSets=true in specbench's chart; or set nodes to 1",
-)
-NO_STORE = Problem(
-    "spec.results.s3",
-    "is not set, and this cluster has no default store",
-    "set it, or ask the administrator to set fence.defaultStore of the chart",
 )
 RELEASE_POLL_S = 5.0
 
