@@ -207,6 +207,20 @@ def test_spoiled_repeats_are_retried_where_the_run_can(
     assert [way for way in ("--retry-invalid", "results.adopt") if way in step] == ([expected] if expected else [])
 
 
+@pytest.mark.parametrize(("sent_again", "retried"), [("p", False), ("other", True)])
+def test_a_spoiled_point_whose_prompts_were_sent_is_not_retried_without_new_ones(
+    sent_again: str, retried: bool, summary: RunSummary
+) -> None:
+    kept = {"repeats": 4, "order": ArmOrder.INTERLEAVED}
+    plan = WORLD.plan.model_copy(update={"uid": EARLIER, "load": WORLD.plan.load.model_copy(update=kept)})
+    found = [
+        Finding(check="ClientSaturated", severity=Severity.INVALID, message="m", point="p"),
+        Finding(check="PromptsSentAgain", severity=Severity.WARNING, message="m", point=sent_again),
+    ]
+    doubtful = summary.model_copy(update={"findings": found, "trustworthy": False})
+    assert ("--retry-invalid" in next_step(plan, doubtful, "results")) == retried
+
+
 def test_terminal_prints_every_finding_that_the_headline_may_name_and_at_most_three_others(
     capsys: pytest.CaptureFixture[str], summary: RunSummary
 ) -> None:

@@ -140,6 +140,10 @@ REFUSED: dict[str, tuple[str, RunSummary, str, str]] = {
         "vllm", summary_of(BASE, Given("eagle3", gain=1.2, half=0.3)), "Inconclusive",
         "chat: inconclusive: eagle3 is indistinguishable (1.20x [0.89, 1.62]",
     ),
+    "too wide": (
+        "vllm", summary_of(BASE, Given("eagle3", gain=1.2, half=0.5)), "Inconclusive",
+        "chat: inconclusive: eagle3 is unknown: interval too wide (1.20x",
+    ),
     "too few repeats": (
         "vllm", summary_of(BASE, Given("eagle3", gain=2.0, repeats=2)), "Inconclusive",
         "too few repeats",

@@ -28,7 +28,7 @@ from specbench_client.analysis.curves.build import build_curves
 from specbench_client.analysis.estimates.point_rows import RoundsLeftOut, why_no_rounds_are_added
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, predict_mix
 from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
-from specbench_client.analysis.summary.stop_rule import ended_repeats, may_be_decided
+from specbench_client.analysis.summary.stop_rule import ended_repeats, is_settled, may_be_decided
 from specbench_client.analysis.summary.trends import with_divided_rounds
 from specbench_client.cli.measure import OWN_PROMPTS
 from specbench_client.cli.measure_choices import warn_of_repeated_prompts, warn_of_swapped_servers
@@ -36,6 +36,7 @@ from specbench_client.cli.run_execution import RunOptions, execute_run
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.figure import Figure, FigureInterval, Verdict
 from specbench_client.documents.finding import Finding, Severity
+from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.summary import Cell, ClientHealth, CounterDeltas, PointSummary, RunSummary
 from specbench_client.drive.load_planning import ArrivalPlan
 from specbench_client.drive.load_probes import LEAST, PER_STREAM, PER_STREAM_MOST, size_of_repeat
@@ -428,9 +429,16 @@ def test_an_interval_excludes_gains_that_somebody_may_expect(high: float, exclud
     assert figure.excluded == excluded
 
 
+@pytest.mark.parametrize(("low", "settled"), [(1.0, False), (1.1, True)])
+def test_a_run_goes_on_while_an_interval_is_too_wide(low: float, settled: bool) -> None:
+    interval = FigureInterval(low=low, high=2.1, method="t")
+    figure = Figure(value=1.5, unit="ratio", definition="", n=6, interval=interval, source="client")
+    assert is_settled(Verdict.FASTER, figure) == settled
+
+
 @pytest.mark.parametrize(
     ("low", "high", "words"),
-    [(0.03, 160.0, "too early to tell"), (0.72, 1.9, r"1\.00x"), (0.5, 1.39, r"1\.00x"), (0.71, 1.41, "too early")],
+    [(0.03, 160.0, "too early to tell"), (0.72, 1.43, r"1\.00x"), (0.5, 1.01, "too early"), (1.1, 2.3, "too early")],
 )
 def test_a_speedup_so_far_that_answers_nothing_has_no_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, low: float, high: float, words: str
@@ -568,7 +576,10 @@ class Retried:
                 continue
             if len(self.measured) == self.interrupted_after:
                 raise KeyboardInterrupt
-            observed = OBSERVED.model_copy(update={"prompts": self.prompts})
+            used = PromptCoverage(
+                source="s", rows=self.prompts, requested=self.prompts, used=self.prompts, turns=self.prompts
+            )
+            observed = OBSERVED.model_copy(update={"prompts": self.prompts, "coverage": used})
             store_point(PointStore(run.store), *point_of(self.world, point, self.corruptions), observed)
             self.measured.append(point)
 
@@ -991,27 +1002,51 @@ def test_the_round_of_an_interrupted_point_is_left_out_and_measured_again_with_n
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize("world", [4], indirect=True)
+@pytest.mark.parametrize(
+    ("world", "prompts", "way"),
+    [
+        (4, 900, "restart the servers, or give other prompts"),
+        (replace(SIX_REQUESTS, repeats=4), 35, "restart the servers, or give 36 other prompts"),
+        (replace(SIX_REQUESTS, repeats=4), 36, "--retry-invalid"),
+        (replace(SIX_REQUESTS, repeats=3), 35, "restart the servers, or give 36 other prompts"),
+    ],
+    indirect=["world"],
+)
 @pytest.mark.parametrize("arm", ["none", "eagle3"])
-def test_an_interrupted_point_of_few_repeats_is_a_doubt_about_no_server(retried: Retried, arm: str) -> None:
+def test_an_interrupted_point_of_few_repeats_is_a_doubt_about_no_server(
+    retried: Retried, prompts: int, way: str, arm: str
+) -> None:
+    """What is to be done next works: another round, if the run has the prompts for it."""
     honest = doubts(result_of(retried.world).summary)
-    retried.corruptions = interrupted_at((arm, 3))
-    run = retried.run(retries=2)
+    retried.corruptions, retried.prompts = interrupted_at((arm, 2)), prompts
+    run = retried.run(retries=0)
     summary = conclude(run.plan, run.store)
-    assert (run.plan.added_rounds, drafting(summary).compared_repeats) == (0, 4)
+    assert drafting(summary).compared_repeats == retried.world.repeats
     assert doubts(summary) == honest | {"PromptsSentAgain"}
     assert not [each for each in summary.findings if each.severity is Severity.FAULT]
-    assert "--retry-invalid" in next_step(run.plan, summary, "results"), "more prompts would not replace its round"
+    step = next_step(run.plan, summary, "results")
+    assert way in step
+    assert ("--retry-invalid" in step) == (retried.run(retries=1).plan.added_rounds == 1)
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize("world", [6], indirect=True)
-def test_speedups_so_far_state_of_how_many_repeats_they_are(retried: Retried) -> None:
-    """The round of an interrupted point is left out as soon as it is one of three."""
-    retried.corruptions = interrupted_at(("eagle3", 1))
-    retried.run(retries=0)
+@pytest.mark.parametrize(
+    ("world", "corruptions", "expected"),
+    [
+        (6, interrupted_at(("eagle3", 1)), [["3"], ["4"], ["5", "3"]]),
+        (3, busy_at(("eagle3", 0)), [["4", "2"]]),
+        (3, busy_at(("eagle3", 2)), [["4", "3"]]),
+    ],
+    indirect=["world"],
+)
+def test_speedups_so_far_state_of_how_many_repeats_they_are(
+    retried: Retried, corruptions: Corruptions, expected: list[list[str]]
+) -> None:
+    """The round of a spoiled point is left out as soon as it is one of three. There is no repeat 4 after three."""
+    retried.corruptions = corruptions
+    retried.run(retries=1)
     counts = [re.findall(r"\d+(?= repeats|(?: of them))", line) for line in retried.lines]
-    assert counts == [["3"], ["4"], ["5", "3"]]
+    assert counts == expected
 
 
 # The interval of a run that stops because of it.

@@ -16,6 +16,7 @@ from specbench_client.analysis.summary.headline import WORDS_MAX
 from specbench_client.analysis.summary.run import evaluate_cells
 from specbench_client.documents.finding import Finding, Severity
 from specbench_testing.corrupted_records import close_gaps, combine, replace_watch
+from specbench_testing.present import present
 from specbench_testing.synthetic_records import (
     ONE,
     Corruptions,
@@ -163,8 +164,10 @@ def noisy(corruptions: Corruptions, world: SyntheticRun) -> list[Finding]:
 def test_repeats_at_different_speeds_are_a_doubt_unless_both_arms_share_them(
     factors: dict[str, Sequence[float]], world: SyntheticRun, expected: set[Severity]
 ) -> None:
-    findings = noisy(slowed(**factors), world)
+    """Where both share them, there is nothing to stop."""
+    findings = noisy(combine(slowed(**factors), replace_watch(load_per_core=1.5)), world)
     assert {finding.severity for finding in findings} == expected
+    assert all(("machine was busy" in each.message) == (each.severity is WARNING) for each in findings)
     assert {finding.arm for finding in findings} <= {"ngram"}
 
 
@@ -279,11 +282,12 @@ def test_busy_machine_is_named_as_the_cause_of_late_first_tokens(loads: Sequence
         ((1.0, 1.0, 2.0), 3, [WARNING]),
         ((1.0, 1.0, 1.05), 3, []),
         ((1.0, 2.0), 2, []),  # TooFewRepeats reports those
-        ((0.2, 0.3, 0.5), 3, []),  # wide, but faster
+        ((0.2, 0.3, 0.5), 3, [WARNING]),  # faster, but by how much?
+        ((0.2, 0.2, 0.21), 3, []),
     ],
-    ids=["noise", "quiet", "few repeats", "an answer"],
+    ids=["noise", "quiet", "few repeats", "excludes 1", "an answer"],
 )
-def test_interval_that_answers_nothing_is_a_doubt_with_any_number_of_requests(
+def test_interval_without_a_figure_is_a_doubt_with_any_number_of_requests(
     factors: Sequence[float], repeats: int, expected: list[Severity]
 ) -> None:
     busy = combine(slowed(ngram=factors), replace_watch(load_per_core=1.5))
@@ -291,7 +295,12 @@ def test_interval_that_answers_nothing_is_a_doubt_with_any_number_of_requests(
     wide = [each for each in summary.findings if each.check == "IntervalTooWide"]
     assert [each.severity for each in wide] == expected
     assert ["machine was busy" in each.message for each in wide] == [True] * len(expected)
-    assert ("interval too wide" in summary.headline) == bool(expected)
+    assert all(present(each.value) > present(each.threshold) for each in wide)
+    assert summary.headline.startswith("Not trustworthy") or not expected
+    (speedup,) = (present(cell.speedup) for cell in summary.cells if cell.arm == "ngram")
+    contains_one = speedup.interval is None or speedup.interval.low <= 1
+    assert ("interval too wide" in summary.headline) == (bool(expected) and contains_one)
+    assert ("Use ngram" in summary.headline) == (not contains_one)
     assert len(summary.headline.split()) <= WORDS_MAX
 
 

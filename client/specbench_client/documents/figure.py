@@ -90,8 +90,9 @@ class FigureInterval(ApiModel):
 # documents only render the figure.
 
 
-WIDE = 1.4
-"""An interval of a ratio that excludes neither this nor its inverse answers nothing."""
+WIDE = 2.0
+"""An interval of a ratio is too wide for a figure if its upper bound is more than this many times its lower one."""
+TOO_WIDE = "interval too wide"
 
 
 def counted(count: int, unit: str) -> str:
@@ -136,8 +137,8 @@ class Figure(ApiModel):
 
     @property
     def is_too_wide(self) -> bool:
-        """Whether the interval of a ratio is too wide to answer anything."""
-        return self.interval is not None and self.interval.low < 1 / WIDE and self.interval.high > WIDE
+        """Whether the interval of a ratio is too wide for a figure, whatever it contains."""
+        return self.interval is not None and self.interval.high > WIDE * self.interval.low
 
     @property
     def excluded(self) -> str:

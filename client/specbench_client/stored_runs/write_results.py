@@ -118,7 +118,7 @@ def report_speedups_so_far(run: Run, report: Callable[[str], None]) -> bool:
 
 def _so_far(cell: Cell, speedup: Figure, complete: int) -> str:
     """Return the speed-up so far in words, with the number of repeats that it is of, where some are left out."""
-    of_repeats = f" (of {cell.compared_repeats} of them)" if cell.compared_repeats != complete else ""
+    of_repeats = f" (of {cell.compared_repeats} of them)" if (cell.compared_repeats or 0) < complete else ""
     known = "too early to tell" if speedup.is_too_wide else speedup.factor
     return f"{cell.arm} {known} at {cell.level.words}{of_repeats}, {speedup.excluded}".rstrip(", ")
 

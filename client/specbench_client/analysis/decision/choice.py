@@ -10,7 +10,7 @@ from specbench_api.spec.drafter import BASELINE_NAME, TEXT_ONLY
 from specbench_client.analysis.decision.candidates import CandidateCell
 from specbench_client.analysis.decision.request import WORTH
 from specbench_client.analysis.statistics.effects import is_larger
-from specbench_client.documents.figure import Figure, Verdict
+from specbench_client.documents.figure import TOO_WIDE, Figure, Verdict
 from specbench_client.documents.recommendation import ArmChoice, Attainment, RecommendationAnswer
 
 Complexity = Mapping[str, tuple[int, int]]
@@ -131,8 +131,9 @@ def _rank(each: CandidateCell) -> float:
 def _state(each: CandidateCell) -> str:
     if each.candidate.attainment is Attainment.MISSED:
         return "is shown to miss the targets"
+    gain = each.candidate.gain
     words = {
-        Verdict.INDISTINGUISHABLE: "is indistinguishable",
+        Verdict.INDISTINGUISHABLE: f"is unknown: {TOO_WIDE}" if gain and gain.is_too_wide else "is indistinguishable",
         Verdict.UNCLEAR: "is unclear once corrected for the number of comparisons",
         Verdict.TOO_FEW_REPEATS: "has too few repeats to tell",
         Verdict.NO_INTERVAL: "has no interval",
@@ -140,7 +141,6 @@ def _state(each: CandidateCell) -> str:
         Verdict.BETTER: "is better than the baseline",
         None: "was not compared",
     }[each.candidate.conclusion]
-    gain = each.candidate.gain
     more = ""
     if gain is not None and each.candidate.conclusion is Verdict.INDISTINGUISHABLE:
         known = [gain.excluded, _what_would_decide(gain, len(each.cell.points))]

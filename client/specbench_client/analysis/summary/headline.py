@@ -20,7 +20,7 @@ from specbench_api.spec.load import Level
 from specbench_client.analysis.decision.request import worse_arms
 from specbench_client.analysis.statistics.bootstrap import NO_INTERVAL
 from specbench_client.analysis.summary.cells import EvaluatedCell
-from specbench_client.documents.figure import StatusFigure, Verdict
+from specbench_client.documents.figure import TOO_WIDE, StatusFigure, Verdict
 from specbench_client.documents.finding import Finding, doubting_checks, faults_by_arm
 from specbench_client.documents.recommendation import (
     LoadChoice,
@@ -178,8 +178,8 @@ def _unknown(facts: HeadlineFacts, workload: str, usable: Sequence[_Comparison])
         why = each.cell.why_not_compared(facts.findings)
         if each.conclusion in (Verdict.TOO_FEW_REPEATS, Verdict.NO_INTERVAL) and each.cell.speedup:
             why = each.cell.speedup.missing or NO_INTERVAL
-        if not why and each.cell.speedup and each.cell.speedup.is_too_wide:
-            why = "interval too wide"
+        if not why and each.cell.speedup and each.cell.speedup.is_too_wide and not each.conclusion.is_claim:
+            why = TOO_WIDE
         if why:
             cells.append(UnknownCell(arm=each.cell.arm, workload=workload, load=each.cell.level.label, why=why))
     found = {(each.arm, each.load): each for each in cells}

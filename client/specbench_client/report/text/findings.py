@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from specbench_api.plan.plan import Plan
-from specbench_client.analysis.estimates.point_rows import SPOILED_FROM_OUTSIDE, why_no_rounds_are_added
+from specbench_client.analysis.estimates.point_rows import (
+    SPOILED_FROM_OUTSIDE,
+    prompts_of_another_round,
+    why_no_rounds_are_added,
+)
 from specbench_client.documents.finding import Finding, Severity, doubting_checks
 from specbench_client.documents.summary import RunSummary
 from specbench_client.measure_flags import MEASURED_WORKLOAD, with_flag_names
@@ -187,17 +192,29 @@ def next_step(plan: Plan, summary: RunSummary, where: str) -> str:
         worst = next(iter(doubting_checks(doubts)), missing_points.name)
         if worst == missing_points.name:
             return continue_run(plan)  # How to measure everything again would contradict it.
-        invalid = {finding.check for finding in summary.findings if finding.severity is Severity.INVALID}
-        # Of a single point, an interruption is the cause. With another warning, a point is not measured again.
-        interrupted = any(each.check == worst == prompts_sent_again.name and each.point for each in doubts)
-        again = _retry(plan) if worst in SPOILED_FROM_OUTSIDE & invalid or interrupted else measure_again(plan)
-        how = (
-            ": give more prompts, or restart the servers if an earlier run sent these"
-            if worst == prompts_sent_again.name and again == measure_again(plan)
-            else ""
-        )
-        return f"Correct what {worst} reports{how}. {again}"
+        found = [each for each in doubts if each.check == worst]
+        again = _retry(plan) if any(_is_replaceable(plan, summary, each) for each in found) else measure_again(plan)
+        if worst != prompts_sent_again.name or again != measure_again(plan):
+            return f"Correct what {worst} reports. {again}"
+        how = "give more prompts, or restart the servers if an earlier run sent these"
+        if plan.stop is None and any(each.point for each in found):
+            needed = prompts_of_another_round(plan)
+            how = f"restart the servers, or give {'' if math.isinf(needed) else f'{needed:g} '}other prompts"
+        return f"Correct what {worst} reports: {how}. {again}"
     if summary.simulated:
         return simulated.remedy
     decide = f"`specbench decide {where}` recommends an arm for latency targets, prices and constraints of your own."
     return decide if plan.has_baseline else remedy_of(plan, acceptance_without_baseline.name)
+
+
+def _is_replaceable(plan: Plan, summary: RunSummary, doubt: Finding) -> bool:
+    """Return whether another round may replace that of a point that something outside of the servers spoiled.
+
+    After an interruption, prompts of a single point were sent again: then it needs new ones.
+    """
+    sent_again = {each.point for each in summary.findings if each.check == prompts_sent_again.name}
+    coverage = summary.coverage.get(doubt.workload or "")
+    is_interrupted = doubt.check == prompts_sent_again.name and doubt.point is not None
+    is_spoiled = is_interrupted or (doubt.check in SPOILED_FROM_OUTSIDE and doubt.severity is Severity.INVALID)
+    has_prompts = coverage is not None and prompts_of_another_round(plan) <= coverage.used
+    return is_spoiled and (doubt.point not in sent_again or has_prompts)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from specbench_api.api_model import in_words
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.latency_percentiles import PERCENTILES, TERMINAL_STATISTICS
-from specbench_client.documents.figure import COUNTERS_SOURCE, Figure, StatusFigure, Verdict
+from specbench_client.documents.figure import COUNTERS_SOURCE, TOO_WIDE, Figure, StatusFigure, Verdict
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.report.text.text_table import (
     AT_LEVEL,
@@ -106,7 +106,7 @@ def _place_columns(summary: RunSummary) -> list[CellColumn]:
 
 
 def speedup_text(cell: Cell, figure: Figure | None) -> str:
-    """Return a speed-up with its interval and, where the interval contains 1, `indistinguishable`.
+    """Return a speed-up with its interval and, where it contains 1, `indistinguishable` or `interval too wide`.
 
     `unclear`: the interval excludes 1, but not after the correction for the number of comparisons.
     """
@@ -114,8 +114,8 @@ def speedup_text(cell: Cell, figure: Figure | None) -> str:
     if not cell.valid:
         return f"{text} invalid" if text != DASH else "invalid"
     bounds = figure.interval if figure else None
-    if bounds and bounds.low <= 1 <= bounds.high:
-        return f"{text} {in_words(Verdict.INDISTINGUISHABLE)}"
+    if figure and bounds and bounds.low <= 1 <= bounds.high:
+        return f"{text} {TOO_WIDE if figure.is_too_wide else in_words(Verdict.INDISTINGUISHABLE)}"
     claimed = cell.claims.overall if cell.claims and figure is cell.speedup else None
     return f"{text} {in_words(claimed)}" if claimed is Verdict.UNCLEAR else text
 

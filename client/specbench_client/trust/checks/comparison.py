@@ -283,11 +283,11 @@ def _unlike_repeats(evidence: CellEvidence) -> CheckResults:
         np.ptp([each.mean() - baseline[repeat].mean() for repeat, each in arm.items()]) <= np.log(UNLIKE)
     )
     affected = "tokens/s and latencies, but not the speed-up (both arms changed alike)," if alike else "all figures"
+    severity = Severity.INFO if alike or evidence.level.concurrency is None else Severity.WARNING
     message = (
         f"a token after the first took at least {factor:.2f} times as long in one repeat as in another: {affected} are"
-        f" averages over both{busy_machine(evidence.load_per_core)}"
+        f" averages over both{'' if severity is Severity.INFO else busy_machine(evidence.load_per_core)}"
     )
-    severity = Severity.INFO if alike or evidence.level.concurrency is None else Severity.WARNING
     return [CheckResult(severity, message, value=factor, threshold=UNLIKE)]
 
 
@@ -323,31 +323,33 @@ def _noisier_than_the_effect(evidence: CellEvidence) -> CheckResults:
     message = (
         f"the baseline's own speed varies by a factor of {np.exp(spread):.2f} between repeats ({SPREADS:g} standard"
         f" deviations), and differs from the arm's only by a factor of {np.exp(effect):.2f}"
-        f"{busy_machine(evidence.load_per_core)}"
     )
-    if severity is Severity.INFO:
-        message += "; here repeats differ by design (sampled texts, arrivals, other prompts), equally for both arms"
+    message += (
+        busy_machine(evidence.load_per_core)
+        if alike
+        else "; here repeats differ by design (sampled texts, arrivals, other prompts), equally for both arms"
+    )
     return [CheckResult(severity, message, value=spread, threshold=effect)]
 
 
 @check(
     name="IntervalTooWide",
     severities=(Severity.WARNING,),
-    threshold=f"an interval of the speed-up from below 1 / {WIDE:g} to above {WIDE:g}, from three repeats on",
+    threshold=f"an upper bound of the speed-up of more than {WIDE:g} times the lower one, from three repeats on",
     rationale=(
-        "Such an interval excludes neither a drafter that pays nor one that costs as much. NoisyRepeats"
-        f" compares repeats of {REQUESTS_MIN} requests or more; the interval shows noise with any number. With a"
-        " run-to-run noise of 5 %, three repeats give such an interval in fewer than 1 of 1,000 runs."
+        "Such an interval states no figure, also if it excludes 1. NoisyRepeats compares repeats of"
+        f" {REQUESTS_MIN} requests or more; the interval shows noise with any number. With a run-to-run noise of 5 % in"
+        " the speed-up, three repeats give such an interval in fewer than 1 of 1,000 runs."
     ),
     remedy="Stop other work on a busy machine; measure again, with more requests in each repeat, and more repeats.",
 )
 def interval_too_wide(evidence: CellEvidence) -> CheckResults:
-    """The repeats differ so much that the interval of the speed-up answers nothing."""
+    """The repeats differ too much for a figure of the speed-up."""
     speedup = evidence.speedup
     if speedup is None or speedup.interval is None or speedup.missing or not speedup.is_too_wide:
         return []
-    message = f"{speedup.factor} answers nothing: repeats differ too much{busy_machine(evidence.load_per_core)}"
-    return [CheckResult(Severity.WARNING, message, value=speedup.interval.high, threshold=WIDE)]
+    message = f"{speedup.factor}: repeats differ too much for a figure{busy_machine(evidence.load_per_core)}"
+    return [CheckResult(Severity.WARNING, message, value=speedup.interval.high / speedup.interval.low, threshold=WIDE)]
 
 
 SHORTER = 0.1
