@@ -187,7 +187,7 @@ def test_table_fits_a_terminal_without_breaking_numbers_or_words(width: int) -> 
     [
         (LOCAL_UID, EngineKind.LLAMA_CPP, MEASURED_WORKLOAD, "the same command with `--new`"),
         (LOCAL_UID, EngineKind.EXTERNAL, "chat", "the same command with `--new`"),
-        (LOCAL_UID, EngineKind.EXTERNAL, MEASURED_WORKLOAD, "the same `specbench measure` command"),
+        (LOCAL_UID, EngineKind.EXTERNAL, MEASURED_WORKLOAD, "repeat the same command; earlier results"),
         (CLUSTER_UID, EngineKind.LLAMA_CPP, "chat", "under another name"),
         (CLUSTER_UID, EngineKind.EXTERNAL, MEASURED_WORKLOAD, "under another name"),
     ],
@@ -200,7 +200,7 @@ def test_advice_for_measuring_again_depends_on_where_the_run_was_measured(
     plan = WORLD.plan.model_copy(update={"uid": uid, "workloads": workloads, "engine": engine})
     ways = (
         "the same command with `--new`",
-        "the same `specbench measure` command",
+        "repeat the same command; earlier results",
         "under another name",
     )
     text = markdown(plan, broken())
@@ -220,7 +220,7 @@ def test_speedup_is_followed_by_its_conclusion_unless_it_is_significant() -> Non
     lucky = cell.model_copy(update={"claims": unclear})
     equal = present(cell.speedup).model_copy(update={"interval": FigureInterval(low=0.9, high=1.1, method="m")})
     assert speedup_text(cell, equal).endswith("] indistinguishable")
-    wide = present(cell.speedup).model_copy(update={"interval": FigureInterval(low=0.6, high=1.3, method="m")})
+    wide = present(cell.speedup).model_copy(update={"interval": FigureInterval(low=0.5, high=1.3, method="m")})
     assert speedup_text(cell, wide).endswith("] interval too wide")
     assert speedup_text(lucky, lucky.speedup).endswith("] unclear")
     assert speedup_text(lucky, lucky.tpot_speedup).endswith("]"), "only the speed-up has a conclusion"

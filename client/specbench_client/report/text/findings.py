@@ -33,7 +33,7 @@ AGAIN_WITH_RETRIES = (
     " repeats again that this spoiled."
 )
 AGAIN_ELSEWHERE = "To measure again, repeat the benchmark that wrote the files, and import all of them."
-AGAIN_AT_AN_ENDPOINT = "To measure again, repeat the same `specbench measure` command; earlier results are kept."
+AGAIN_AT_AN_ENDPOINT = "To measure again, repeat the same command; earlier results are kept."
 
 
 @dataclass(frozen=True)
