@@ -137,7 +137,12 @@ def live_pods(pods: Iterable[Pod], settings: OperatorSettings, now: datetime) ->
     A pod that exists long after its deletion time is on a node that no longer answers. The operator does not wait for
     it, because the node may never come back and nobody else can use its GPUs meanwhile.
     """
-    return [pod for pod in pods if pod.alive and pod.overdue_s(now) < settings.gone_after_s]
+    return [pod for pod in pods if pod.alive and not is_on_dead_node(pod, settings, now)]
+
+
+def is_on_dead_node(pod: Pod, settings: OperatorSettings, now: datetime) -> bool:
+    """Whether a pod exists so long after its deletion time that its node counts as dead."""
+    return pod.alive and pod.overdue_s(now) >= settings.gone_after_s
 
 
 def overdue_pods(pods: Iterable[Pod], settings: OperatorSettings, now: datetime) -> str:
