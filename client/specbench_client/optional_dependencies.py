@@ -30,8 +30,7 @@ def install_hint(extra: str) -> str:
 
 def as_started(text: str) -> str:
     """Return the text with its commands as this program was started: some runners put no `specbench` on PATH."""
-    runner = _runner()
-    if not runner or "`specbench " not in text:
+    if "`specbench " not in text or not (runner := _runner()):
         return text
     extra = "[llama-cpp]" if importlib.util.find_spec("xllamacpp") else ""
     return text.replace("`specbench ", f"`{runner} {shlex.quote(_wheel() + extra)} specbench ")
