@@ -127,17 +127,17 @@ def _settings(ground: Ground, folder: Path) -> dict[str, str]:
     file = folder / "fence.json"
     file.write_text(config_map["data"]["fence.json"])
     container = rendered.one("Deployment")["spec"]["template"]["spec"]["containers"][0]
-    given = {row["name"]: _value(row) for row in container["env"]}
+    given = {row["name"]: value_for(row) for row in container["env"]}
     # The operator's account has the right to a Lease only in the namespace of the runs.
     return {**given, "SPECBENCH_FENCE": str(file), "SPECBENCH_LEASE": f"{NAMESPACE}/{LEASE}"}
 
 
-def _value(variable: Mapping[str, Any]) -> str:
+def value_for(variable: Mapping[str, Any]) -> str:
     """The value of a variable of the operator's container; fields of its pod have a substitute."""
     if "valueFrom" not in variable:
         return str(variable["value"])
     path = variable["valueFrom"]["fieldRef"]["fieldPath"]
-    return {"metadata.name": "benchmark", "metadata.namespace": SYSTEM}[path]
+    return {"metadata.name": "benchmark", "metadata.namespace": SYSTEM, "status.podIP": "127.0.0.1"}[path]
 
 
 def _end(operator: OperatorProcess) -> None:

@@ -12,14 +12,26 @@ from operator_bench.figures import BenchmarkFigures, PhaseFigures
 from operator_bench.phases import CREATIONS, IDLE, STEADY
 from operator_bench.population import Mix, RunState, campaigns, run_spec, runs_of
 from operator_bench.reactions import Latencies, Reaction, Reactions, percentile
+from operator_bench.site import value_for
 from operator_bench.table import markdown
 from operator_bench.usage import MIB, ProcessUse, Sample, Usage
 from operator_bench.users import EDIT
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.spec.parsing import parse_campaign
+from specbench_testing.charts import Helm
 from specbench_testing.resources import Resource
+from specbench_testing.shared_cluster import program
 
 SPEC = run_spec({"gpus": 1}, {"bucket": "results"})
+
+
+# -- the operator's environment
+
+
+def test_every_variable_of_the_charts_deployment_has_a_value_outside_a_pod() -> None:
+    deployment = Helm(program("helm")).template({}).one("Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert all(value_for(variable) for variable in container["env"])
 
 
 # -- runs
