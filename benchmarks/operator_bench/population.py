@@ -18,7 +18,7 @@ from typing import Any
 from specbench_api import API_VERSION
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.campaign.names import LABEL_CAMPAIGN_UID
-from specbench_api.spec.campaign_status import RUNS_MAX
+from specbench_api.spec.campaign_limits import RUNS_MAX
 from specbench_api.spec.parsing import parse_campaign
 from specbench_testing.resources import Resource, resource
 

@@ -27,7 +27,7 @@ from specbench_api.plan.canonical import RUN_SCHEMA, canonical_run
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import client_name
 from specbench_api.spec.campaign import CAMPAIGN_NAME_MAX
-from specbench_api.spec.campaign_status import COMBINATION_TEXT_MAX
+from specbench_api.spec.campaign_limits import COMBINATION_TEXT_MAX
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME, NAME_MAX
 from specbench_testing.resources import ENGINE, MISSING, TEMPERATURE, campaign_of, run_of

@@ -28,7 +28,7 @@ from specbench_api.spec.store_endpoints import (
     refused_endpoint,
     store_access,
 )
-from specbench_client.stored_runs.status_document import status_document
+from specbench_client.stored_runs.status_builder import status_document
 from specbench_testing.operator_builders import operator_run, summary_of
 
 

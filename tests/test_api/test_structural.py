@@ -16,7 +16,8 @@ from generators.structural_schema import LIST_TYPE, MAP_KEYS, VALIDATIONS, Schem
 from specbench_api.api_model import ANYTHING, ApiModel, Distinct, PreserveUnknown, ValidationRule
 from specbench_api.errors import InvalidSpec, NotStructural
 from specbench_api.spec.campaign import CampaignSpec, SpecBenchCampaign
-from specbench_api.spec.campaign_status import RUNS_MAX, CampaignPhase, CampaignRunStatus, CampaignStatus, RunCounts
+from specbench_api.spec.campaign_limits import RUNS_MAX
+from specbench_api.spec.campaign_status import CampaignPhase, CampaignRunStatus, CampaignStatus, RunCounts
 from specbench_api.spec.conditions import Phase
 from specbench_api.spec.parsing import parse_resource
 from specbench_api.spec.patterns import PATTERN_DESCRIPTIONS

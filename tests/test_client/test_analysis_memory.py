@@ -16,7 +16,7 @@ from specbench_client.analysis.compare import effects
 from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.compare.metrics import SHOWN_METRICS
 from specbench_client.analysis.curves.build import build_curves
-from specbench_client.analysis.drift.report import DriftOptions, drift_report
+from specbench_client.analysis.drift.comparison import DriftOptions, drift_report
 from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
 from specbench_client.analysis.lossless.losslessness import losslessness

@@ -449,7 +449,7 @@ def test_without_a_dataset_the_prompts_of_the_wheel_are_measured(monkeypatch: py
         raise Chosen
 
     uris: list[str | None] = []
-    monkeypatch.setattr("specbench_client.cli.measure_choices.choose_what_is_open", stop)
+    monkeypatch.setattr("specbench_client.cli.measure_probing.choose_what_is_open", stop)
     options = measure.make_context("measure", ["--endpoint", ENGINE, "-c", "1"]).params
     with pytest.raises(Chosen):
         planned_measurement(options)

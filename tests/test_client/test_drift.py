@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.layout import run_root
+from specbench_client.analysis.drift.comparison import DriftOptions, change_parts, decompose_change, drift_report
 from specbench_client.analysis.drift.control_charts import ChartTuning, run_charts, tuning_for
-from specbench_client.analysis.drift.report import DriftOptions, change_parts, decompose_change, drift_report
 from specbench_client.analysis.drift.request_log import (
     LENGTH,
     RATE,

@@ -12,9 +12,9 @@ import pytest
 
 from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.spec.slo import Slo
-from specbench_client.cli import exit_code, measure_choices
+from specbench_client.cli import exit_code, measure_probing
 from specbench_client.cli.measure import Measurement, measure
-from specbench_client.cli.measure_choices import as_interrupted, with_repeat_size, with_swept_loads
+from specbench_client.cli.measure_probing import as_interrupted, with_repeat_size, with_swept_loads
 from specbench_client.documents.record import Record
 from specbench_client.drive.load_probes import ProbedLoad, find_levels, probed_load
 from specbench_client.store.folder import FolderStore
@@ -143,7 +143,7 @@ def test_a_sweep_has_no_more_streams_than_requests(
     async def find(_: object, limit: int, __: object) -> list[int]:
         return [limit]
 
-    monkeypatch.setattr(measure_choices, "find_levels", find)
+    monkeypatch.setattr(measure_probing, "find_levels", find)
     assert with_swept_loads(sweep_of(tmp_path, *flags), {}).options["concurrency"] == [most]
 
 
@@ -168,7 +168,7 @@ def test_the_forecast_is_the_least_that_both_servers_need_at_each_load(
     async def probe(*_: object) -> list[list[float]]:
         return [[23.0, 21.0], [12.0, 10.0]]
 
-    monkeypatch.setattr(measure_choices, "probe_requests_s", probe)
+    monkeypatch.setattr(measure_probing, "probe_requests_s", probe)
     loads = () if "--rate" in flags else ("-c", "1,8")
     (tmp_path / "results").mkdir()
     sized = with_repeat_size(sweep_of(tmp_path, "--baseline", URL, *loads, *flags), {})

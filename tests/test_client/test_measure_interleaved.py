@@ -31,7 +31,7 @@ from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
 from specbench_client.analysis.summary.stop_rule import ended_repeats, is_settled, may_be_decided
 from specbench_client.analysis.summary.trends import with_divided_rounds
 from specbench_client.cli.measure import OWN_PROMPTS
-from specbench_client.cli.measure_choices import warn_of_repeated_prompts, warn_of_swapped_servers
+from specbench_client.cli.measure_probing import warn_of_repeated_prompts, warn_of_swapped_servers
 from specbench_client.cli.run_execution import RunOptions, execute_run
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.figure import Figure, FigureInterval, Verdict

@@ -30,7 +30,7 @@ from specbench_client.report.table_renderers import rich_table
 from specbench_client.report.text.results_table import cells_table
 from specbench_client.report.text.run_report import markdown
 from specbench_client.stored_runs.frames import cells_frame
-from specbench_client.stored_runs.status_document import status_document
+from specbench_client.stored_runs.status_builder import status_document
 from specbench_testing.present import present
 from specbench_testing.summary_variants import with_cells
 from specbench_testing.synthetic_records import UNCORRUPTED, Corruptions, SyntheticRun, run_of_world

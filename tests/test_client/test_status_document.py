@@ -26,7 +26,7 @@ from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.minimum_samples import too_few_repeats
 from specbench_client.documents.recommendation import Objective, Recommendation
 from specbench_client.documents.summary import Cell, EndToEnd, Goodput, RunSummary, best_speedup_text
-from specbench_client.stored_runs.status_document import status_document
+from specbench_client.stored_runs.status_builder import status_document
 from specbench_operator.cluster.results import STATUS_MAX_BYTES
 from specbench_testing.operator_builders import figure, operator_run, summary_of
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from specbench_api.spec.campaign import CampaignSpec
-from specbench_api.spec.campaign_status import RUNS_MAX, CampaignPhase
+from specbench_api.spec.campaign_limits import RUNS_MAX
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
+from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.placement import Placement

@@ -17,7 +17,7 @@ from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRe
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
-from specbench_client.stored_runs.status_document import status_document
+from specbench_client.stored_runs.status_builder import status_document
 from specbench_operator.cluster.kubernetes_api import Forbidden
 from specbench_operator.cluster.results import (
     STATUS_MAX_BYTES,

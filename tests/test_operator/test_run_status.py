@@ -22,7 +22,7 @@ from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.results import S3
 from specbench_api.spec.status import ArmResult, Condition, GroupStatus, Interval, Percentiles, ResultsStatus, RunStatus
-from specbench_client.stored_runs.status_document import status_document
+from specbench_client.stored_runs.status_builder import status_document
 from specbench_operator.cluster.writer import _event_manifest
 from specbench_operator.errors import Retry, Stop
 from specbench_operator.render.client_jobs import results_uri

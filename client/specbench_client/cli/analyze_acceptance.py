@@ -137,7 +137,7 @@ def drift(reference: str, current: str, *, output: str, **options: Any) -> int:
     How to read the result and what to do about it: docs/research/drift.md. Prometheus rules:
     examples/monitoring/drift.rules.yaml.
     """
-    from specbench_client.analysis.drift.report import DriftOptions, drift_report  # noqa: PLC0415  scipy takes seconds to import
+    from specbench_client.analysis.drift.comparison import DriftOptions, drift_report  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.report.text.trends import drift_report_text  # noqa: PLC0415
 
     logs = [_requests(location, options) for location in (reference, current)]

@@ -215,7 +215,7 @@ def planned_measurement(options: Mapping[str, Any]) -> tuple[Plan, RunOptions]:
     (wanted.with_options(concurrency=[1]) if options["sweep"] else wanted).plan  # noqa: B018
     headers = request_headers(options["headers"], options["api_key_env"])
     keep_headers_secret(headers)
-    from specbench_client.cli.measure_choices import choose_what_is_open  # noqa: PLC0415
+    from specbench_client.cli.measure_probing import choose_what_is_open  # noqa: PLC0415
     from specbench_client.cli.run_execution import RunOptions  # noqa: PLC0415
     from specbench_client.drive.options import ClientOptions  # noqa: PLC0415
 

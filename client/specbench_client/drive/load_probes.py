@@ -22,6 +22,7 @@ import numpy as np
 
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.conditions import EngineReason
+from specbench_api.spec.load import STREAMS_MAX
 from specbench_api.spec.slo import Slo
 from specbench_client.chat import ChatMessage
 from specbench_client.dialects.dialect import EngineIdentity
@@ -141,7 +142,6 @@ def _answered(records: Sequence[Record], failure: str) -> list[Record]:
 
 GROWTH = 1.05
 """A load is worth while if it has at least this factor of the throughput of half the concurrency."""
-STREAMS_MAX = 4096
 REQUESTS_EACH = 3
 """Requests of each stream in a probe."""
 _FIRST_FILLER = 1_000_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specbench_api.api_model import ApiModel
-from specbench_api.spec.load import Level
+from specbench_api.spec.load import STREAMS_MAX, Level
 from specbench_client.documents.minimum_samples import too_few_requests
 from specbench_client.documents.summary import CounterDeltas
 from specbench_client.errors import BadInput
@@ -305,7 +305,7 @@ def level_of(concurrency: Any, rate: Any = None) -> Level | None:
     per_second, streams = finite(rate), whole(concurrency)
     if per_second is not None and 0 < per_second <= 100_000:
         return Level(rate=per_second)
-    return Level(concurrency=streams) if streams is not None and 1 <= streams <= 4096 else None
+    return Level(concurrency=streams) if streams is not None and 1 <= streams <= STREAMS_MAX else None
 
 
 def damaged(what: str) -> BadInput:

@@ -43,7 +43,7 @@ from specbench_client.report.results_csv import csv
 from specbench_client.store.retrying import STORE_PATIENCE_S, RetryingStore, RetryPolicy
 from specbench_client.store.store import Store
 from specbench_client.stored_runs.run import Run
-from specbench_client.stored_runs.status_document import status_document
+from specbench_client.stored_runs.status_builder import status_document
 from specbench_client.trust.checks.engine import arm_environments_differ
 
 TABLE = "results.csv"

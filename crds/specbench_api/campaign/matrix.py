@@ -19,13 +19,11 @@ from typing import Any
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.plan.canonical import canonical_json, plain_numbers
 from specbench_api.spec.campaign import Axis, CampaignSpec
-from specbench_api.spec.campaign_status import COMBINATION_TEXT_MAX, RUNS_MAX
+from specbench_api.spec.campaign_limits import COMBINATION_TEXT_MAX, PRODUCT_MAX, RUNS_MAX
 from specbench_api.spec.field_paths import steps_of
 
 SET = "set"
 """The key of an include row that is not an axis."""
-PRODUCT_MAX = 4096
-"""Maximum combinations before exclude; they are counted before any is generated."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel, KeyedBy, PreserveUnknown, RuledModel, ValidationRule
-from specbench_api.spec.campaign_status import RUNS_MAX, CampaignStatus
+from specbench_api.spec.campaign_limits import AXES_MAX, RUNS_MAX
+from specbench_api.spec.campaign_status import CampaignStatus
 from specbench_api.spec.patterns import LabelValue
 from specbench_api.spec.run import (
     DRAFTERS_OF_ENDPOINTS,
@@ -28,7 +29,6 @@ ROUND_LENGTH = 2
 """Characters of a round's number in names, in base 36."""
 CAMPAIGN_NAME_MAX = NAME_MAX - len("-") - RUN_HASH_LENGTH - len("-") - ROUND_LENGTH
 """Maximum length of a campaign's name: its runs are named `CAMPAIGN-HASH`, and from round 2 on `CAMPAIGN-HASH-NN`."""
-AXES_MAX = 8
 
 AxisName = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 FieldPath = Annotated[

@@ -26,13 +26,8 @@ from typing import Annotated
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel, KeyedBy
+from specbench_api.spec.campaign_limits import COMBINATION_TEXT_MAX, RUNS_MAX
 from specbench_api.spec.status import Condition, Timestamp
-
-RUNS_MAX = 256
-"""Maximum number of runs in one round, and so of rows in status.runs."""
-
-COMBINATION_TEXT_MAX = 96
-"""Maximum number of characters of `CampaignRunStatus.combination`."""
 
 
 class CampaignConditionType(StrEnum):

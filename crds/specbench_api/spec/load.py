@@ -86,7 +86,7 @@ class Arrival(RuledModel):
     3339; a Mooncake trace is recognised by its columns, and its timestamps are milliseconds."""
     seed: Annotated[int, Field(ge=0, le=2147483647)] = 0
     """Seed of the inter-arrival times."""
-    max_in_flight: Annotated[int, Field(ge=1, le=4096)] | None = None
+    max_in_flight: Annotated[int, Field(ge=1, le=STREAMS_MAX)] | None = None
     """At most this many conversations at once, as behind a gateway with a limit: others wait in the client, and their
     latency counts from the scheduled time. Without it: no limit."""
 
@@ -233,7 +233,7 @@ class Load(RuledModel):
     """Open loop: conversations per second, each value measured as its own level: `[0.5, 2]`."""
     arrival: Arrival | None = None
     """Open loop: the arrival process. Without it: Poisson."""
-    slots: Annotated[int, Field(ge=1, le=4096)] | None = None
+    slots: Annotated[int, Field(ge=1, le=STREAMS_MAX)] | None = None
     """Number of requests that every arm's engine must be able to serve at once. Without it: the highest concurrency."""
     requests: Annotated[int, Field(ge=1, le=CONVERSATIONS_MAX)] | None = None
     """Conversations per point. More than there are prompts repeats the prompts. Without it: every prompt once."""

@@ -8,6 +8,15 @@ from pydantic import Field
 
 from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel, KeyedBy, RuledModel, ValidationRule
+from specbench_api.spec.deadlines import (
+    ENGINE_DEADLINE_S,
+    REPORT_DEADLINE_S,
+    STARTUP_DEADLINE_S,
+    TTL_AFTER_FINISHED_S,
+    Deadline,
+    StartupDeadline,
+    TtlAfterFinished,
+)
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine, PromptCache
 from specbench_api.spec.gate import Gate
@@ -114,16 +123,16 @@ class RunSpec(RuledModel):
     the run has finished; for a finished one see docs/how-to/untrustworthy-run.md. 0: none."""
     suspend: bool = False
     """true: stop, release the GPUs and keep finished points. false: continue."""
-    active_deadline_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = 14_400
+    active_deadline_seconds: Deadline = ENGINE_DEADLINE_S
     """Maximum seconds of one engine launch (the Job's activeDeadlineSeconds). Kubernetes enforces it even if the
     operator is down."""
-    startup_deadline_seconds: Annotated[int, Field(ge=5, le=86_400)] = 1_800
+    startup_deadline_seconds: StartupDeadline = STARTUP_DEADLINE_S
     """Maximum seconds until an engine is ready, from its creation, or from its admission if it is queued. A shorter
     activeDeadlineSeconds ends the launch first."""
-    report_deadline_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = 14_400
+    report_deadline_seconds: Deadline = REPORT_DEADLINE_S
     """Maximum seconds of the report Job and of a gate Job, which need no GPU. A report of ten million requests takes
     some minutes of one core."""
-    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] = 86_400
+    ttl_seconds_after_finished: TtlAfterFinished = TTL_AFTER_FINISHED_S
     """Seconds after the end of the run until its Jobs and Services are deleted. The SpecBenchRun and its results stay.
     """
 

@@ -17,6 +17,8 @@ from specbench_api.spec.results import S3
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"}, max_length=64)]
 TEXT_MAX = 1024
 """Maximum length of a text in status."""
+FINDINGS_MAX = 32
+"""Maximum number of findings in one row of results."""
 Text = Annotated[str, Field(max_length=TEXT_MAX)]
 Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
 """A number of things, within the range that every reader of JSON keeps exact."""
@@ -175,7 +177,7 @@ class ArmResult(ApiModel):
     """Output tokens, as counted by the engine."""
     valid: bool = True
     """False if a check invalidated the comparison."""
-    findings: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=32)] = []
+    findings: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=FINDINGS_MAX)] = []
     """Names of the checks that reported a finding."""
 
 

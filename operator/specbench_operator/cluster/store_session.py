@@ -170,8 +170,8 @@ class _LimitedSocket:
 class _CheckedConnection:
     """Mixin: connects to an address that was checked, and limits what is read from it."""
 
-    addresses = AddressRule.ANY
-    timeout_s = 10.0
+    addresses: AddressRule
+    timeout_s: float
 
     def _new_conn(self: Any) -> Any:
         # The administrator chooses the proxy's address, and the proxy resolves the endpoint.

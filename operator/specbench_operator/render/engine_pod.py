@@ -27,7 +27,8 @@ from specbench_api.plan.template_conflicts import (
 )
 from specbench_api.plan.validation import PREFERRED, REQUIRED, TERMS
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.placement import SHARED_MEMORY, ModelCache, PinNode, Placement
+from specbench_api.spec.engine_pods import SHARED_MEMORY, ModelCache
+from specbench_api.spec.placement import PinNode, Placement
 from specbench_api.spec.pod_template import PodTemplate
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.shared_fields import (

@@ -36,7 +36,7 @@ from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.status import Condition, GateStatus, GroupStatus, RunStatus
 from specbench_client.documents.summary import RunSummary
-from specbench_client.stored_runs.status_document import status_document
+from specbench_client.stored_runs.status_builder import status_document
 from specbench_operator.render.engine_job import LABEL_KUEUE_QUEUE, LWS_KIND
 from specbench_operator.render.job_annotations import ANNOTATION_ENGINE_POD, parse_engine_nodes, parse_prior_launches
 from specbench_operator.run.decide import decide_run

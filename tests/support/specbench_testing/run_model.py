@@ -24,7 +24,7 @@ from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import RunStatus
-from specbench_client.stored_runs.status_document import status_document
+from specbench_client.stored_runs.status_builder import status_document
 from specbench_operator.errors import Retry
 from specbench_operator.run import decide, gate, view
 from specbench_operator.run.view import BegunPlan

@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_client.analysis.statistics.level import TAIL, Z, t_quantile
+from specbench_client.analysis.statistics.level import LEVEL, TAIL, Z, t_quantile
 from specbench_client.documents.figure import counted
 from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.numpy_columns import Mask, Values
@@ -111,7 +111,8 @@ FINITE_SHARE = 0.95
 
 _LIMITATIONS = {
     1: "; one repeat: it includes the variation between prompts, but not that between runs",
-    2: "; two repeats: it hardly includes the variation between runs, and covers the true value less often than 95 %",
+    2: "; two repeats: it hardly includes the variation between runs, and covers the true value less often than"
+    f" {LEVEL:.0%}",
 }
 
 

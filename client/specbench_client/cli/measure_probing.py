@@ -16,7 +16,7 @@ from statistics import mean
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import DialectName, PromptCache
-from specbench_api.spec.load import Load
+from specbench_api.spec.load import STREAMS_MAX, Load
 from specbench_client.cli.interruption import run_until_interrupted
 from specbench_client.cli.live_progress import repeats_of, shorter_ways
 from specbench_client.cli.measure import OWN_PROMPTS, Measurement
@@ -29,7 +29,6 @@ from specbench_client.drive.load_planning import load_arrival_plan
 from specbench_client.drive.load_probes import (
     PROBES,
     SIZES,
-    STREAMS_MAX,
     EndpointProbe,
     find_levels,
     probe_completion,

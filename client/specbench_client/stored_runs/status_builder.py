@@ -17,14 +17,12 @@ from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.latency_percentiles import PERCENTILES
 from specbench_api.spec.load import Level
-from specbench_api.spec.status import TEXT_MAX, ArmResult, Interval, Percentiles
+from specbench_api.spec.status import FINDINGS_MAX, TEXT_MAX, ArmResult, Interval, Percentiles
 from specbench_client.documents.figure import Figure, StatusFigure
 from specbench_client.documents.finding import Finding, faults_by_arm
 from specbench_client.documents.summary import Cell, RunSummary, best_speedup_text
 from specbench_client.report.text.results_table import speedup_text
 from specbench_client.trust.registry import rank
-
-FINDINGS_MAX = 32
 
 
 def status_document(
