@@ -20,7 +20,6 @@ from pydantic import ValidationError
 from specbench_api.errors import Problem
 from specbench_api.fence.check import FenceCheck
 from specbench_api.fence.model import Fence, Limits, TerminationMessages
-from specbench_api.spec.placement import CLIENT_DEFAULTS
 from specbench_api.spec.run import RunSpec
 from specbench_operator.errors import Stop
 
@@ -97,14 +96,14 @@ class OperatorSettings:
     """Name of the operator's pod, which is the holder in the Lease. Empty: the host's name and a random suffix."""
     network_policies: NetworkPolicySettings | None = None
     """Create NetworkPolicies for each run: a JSON object with the keys blockedAddresses, engineFrom and runEgress."""
-    client_cpu: str = CLIENT_DEFAULTS["cpu"]
+    client_cpu: str = "2"
     """CPU of clients whose run does not set cpu in placement.client.resources, as a Kubernetes quantity; 0: none.
 
     One core serves 256 streams with exact times (benchmarks/README.md). The second is for the client's other processes,
     because the kernel would pause all of them once they use more than the limit. A whole number allows static CPU
     management.
     """
-    client_memory: str = CLIENT_DEFAULTS["memory"]
+    client_memory: str = "4Gi"
     """Memory of clients whose run does not set memory in placement.client.resources, as a Kubernetes quantity; 0: none.
 
     The largest client that was measured selects from 100,000 prompts and uses 1.8 GiB (benchmarks/selection.md).

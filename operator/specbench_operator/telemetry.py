@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import prometheus_client
 
-from specbench_api.plan.size import SECONDS_AN_HOUR
+from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import IN_PROGRESS_PHASES, Phase
 from specbench_api.spec.status import RunStatus

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.outcome import layout
+from specbench_api.plan.limits import GROUPS_MAX
 from specbench_api.plan.names import client_name, engine_name, plan_name, report_name
-from specbench_api.plan.validation import GROUPS_MAX
 from specbench_api.spec.run import NAME_MAX
 
 DNS_LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")

@@ -14,6 +14,7 @@ from generators.structural_schema import structural
 from specbench_api.errors import InvalidSpec
 from specbench_api.plan import expansion
 from specbench_api.plan.canonical import differing_fields, extends
+from specbench_api.plan.estimate import PlanSize, estimate
 from specbench_api.plan.expansion import (
     arms_of,
     expand,
@@ -24,9 +25,8 @@ from specbench_api.plan.expansion import (
     with_requested_round,
     without_added_rounds,
 )
+from specbench_api.plan.limits import CELLS_MAX, GROUPS_MAX
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.size import PlanSize, estimate
-from specbench_api.plan.validation import CELLS_MAX, GROUPS_MAX
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.load import ArmOrder, Level

@@ -40,9 +40,9 @@ from specbench_client.simulator import (
     read_categories,
 )
 from specbench_client.simulator.batch import ContinuousBatch, ScheduledRequest
-from specbench_client.simulator.config import StepLoad
 from specbench_client.simulator.generated_text import VOCABULARY, generate_text, render, split_tokens
 from specbench_client.simulator.speculation import DraftVerifyProcess, SimulatedMethod, StepOutcome, count_accepted
+from specbench_client.simulator.step_cost import StepLoad
 from specbench_testing.ports import free_port
 
 DRAFTERS = st.builds(

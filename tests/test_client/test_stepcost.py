@@ -32,9 +32,9 @@ from specbench_client.documents.explanation import Coefficient, StepCost, StepOb
 from specbench_client.metrics.rows import Table, join_tables
 from specbench_client.metrics.tidy_frame import numbers, tidy
 from specbench_client.report.text.explanation import split_table
-from specbench_client.simulator.config import SimulatedStepCost as TrueCost
-from specbench_client.simulator.config import StepLoad
 from specbench_client.simulator.speculation import count_accepted
+from specbench_client.simulator.step_cost import SimulatedStepCost as TrueCost
+from specbench_client.simulator.step_cost import StepLoad
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun as RecordedWorld
 from specbench_testing.synthetic_records import frame_of, record, run_of_world, tidy_frames

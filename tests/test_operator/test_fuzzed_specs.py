@@ -19,9 +19,9 @@ import yaml
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.provenance import HostFacts
+from specbench_api.plan.estimate import estimate
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.size import estimate
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.parsing import parse_resource, read_yaml
 from specbench_api.spec.results import S3

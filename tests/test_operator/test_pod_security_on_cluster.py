@@ -19,8 +19,8 @@ import yaml
 from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import ROLE_ENGINE
-from specbench_api.spec.engine_pods import EngineSecurityContext
 from specbench_api.spec.parsing import parse_campaign, parse_run
+from specbench_api.spec.pod_template import EngineSecurityContext
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.engine_job import engine_job, leader_worker_set, leader_worker_set_job
 from specbench_operator.render.shared_fields import Manifest

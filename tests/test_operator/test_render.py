@@ -23,10 +23,11 @@ from specbench_api.launch.launcher import CONFIG_FOLDER
 from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.provenance import Fact, FactName, HostFacts
 from specbench_api.plan.expansion import expand, with_another_round
+from specbench_api.plan.limits import PLAN_BYTES_MAX
 from specbench_api.plan.names import ROLE_ENGINE, client_name, clients_policy_name, gate_name, nodes_name, plan_name
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.template_conflicts import DO_NOT_DISRUPT, ENGINE_VARIABLES, ENGINE_VOLUMES, HUB_TOKEN
-from specbench_api.plan.validation import PLAN_BYTES_MAX, PREFERRED
+from specbench_api.plan.validation import PREFERRED
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric, GateRequest, Tolerance
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME_MAX, SpecBenchRun

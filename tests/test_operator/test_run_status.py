@@ -15,8 +15,8 @@ from specbench_api.outcome.exit_codes import Exit
 from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.status_document import ARMS_BYTES, stored_bytes
 from specbench_api.plan.expansion import expand, restore
+from specbench_api.plan.limits import GROUPS_MAX, POINTS_MAX
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.validation import GROUPS_MAX, POINTS_MAX
 from specbench_api.spec.conditions import ENGINE_FAULTS, ConditionStatus, ConditionType, GroupState, Phase
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run

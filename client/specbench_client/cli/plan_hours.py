@@ -23,8 +23,8 @@ from pydantic import Field, ValidationError
 
 from specbench_api.api_model import ApiModel
 from specbench_api.errors import InvalidSpec
+from specbench_api.plan.estimate import SECONDS_AN_HOUR, PlanSize, estimate, point_conversations, point_seconds
 from specbench_api.plan.plan import Arm, Plan, Point
-from specbench_api.plan.size import SECONDS_AN_HOUR, PlanSize, estimate, point_conversations, point_seconds
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.workload import Workload

@@ -6,6 +6,7 @@ start on the monotonic and on the wall clock. The docstrings of the columns are 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -83,6 +84,11 @@ class TokenConflict(StrEnum):
     """The first chunk has more than 8 tokens and 5 % of the answer, by its share of the bytes, and chunks are not
     counted: a gateway collected them. The count and TTFT stand; the tokens after the first chunk, and with them TPOT,
     are unknown."""
+
+
+def answer_digest(text: str) -> str:
+    """Return what identifies an answer in comparisons: the SHA-256 of its text, in hex."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

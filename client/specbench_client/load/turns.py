@@ -5,7 +5,6 @@ A failed request becomes a record with an error class, never an exception: it mu
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -18,7 +17,7 @@ from specbench_client.cooperative_tasks import CooperativeTask, run_to_completio
 from specbench_client.dialects.dialect import CompletionRequest, Dialect, with_extra_fields
 from specbench_client.dialects.engine_answer import BadAnswer, EngineAnswer
 from specbench_client.dialects.openai_stream import parse_document
-from specbench_client.documents.record import AnswerFlaw, Record, RecordPhase
+from specbench_client.documents.record import AnswerFlaw, Record, RecordPhase, answer_digest
 from specbench_client.known_secrets import without_known_secrets
 from specbench_client.load.answer_rules import flaw_of, unmet_demand
 from specbench_client.load.conversations import Conversation, request_seed
@@ -320,7 +319,7 @@ def _answer_fields(answer: EngineAnswer, exchange: HttpExchange, request_config:
         "acceptance_source": None if acceptance.source is None else str(acceptance.source),
         "cached_tokens": answer.cached_tokens,
         "finish_reason": without_known_secrets(answer.finish_reason),
-        "output_sha256": hashlib.sha256(output_text.encode()).hexdigest(),
+        "output_sha256": answer_digest(output_text),
         "output_text": without_known_secrets(output_text) if request_config.keep_text else None,
         "reasoning_tokens": answer.reasoning_tokens if request_config.output.stream else None,
         "token_conflict": None if answer.token_conflict is None else str(answer.token_conflict),

@@ -9,7 +9,6 @@ and ``server`` with a dialect serves it over HTTP.
 from specbench_client.simulator.config import (
     MODEL_NAME,
     PromptCategories,
-    SimulatedStepCost,
     SimulatorConfig,
     read_categories,
 )
@@ -31,6 +30,7 @@ from specbench_client.simulator.speculation import (
     make_drafter,
     parse_acceptance,
 )
+from specbench_client.simulator.step_cost import SimulatedStepCost
 
 __all__ = [
     "DRAFTER_PROFILES",

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specbench_client.simulator.config import SimulatedStepCost, StepLoad
 from specbench_client.simulator.speculation import DraftVerifyProcess, StepOutcome
+from specbench_client.simulator.step_cost import SimulatedStepCost, StepLoad
 
 
 @dataclass(slots=True, eq=False)

@@ -23,7 +23,7 @@ from specbench_api.spec.workload import Output, Sampling, Workload
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.dialects.engine_answer import RequestAcceptance
 from specbench_client.documents.manifest import PointProvenance
-from specbench_client.documents.record import AcceptanceSource, Record, RecordPhase
+from specbench_client.documents.record import AcceptanceSource, Record, RecordPhase, answer_digest
 from specbench_client.documents.summary import ClientHealth
 from specbench_client.errors import BadInput
 from specbench_client.load.phases import SteadyBounds
@@ -203,7 +203,7 @@ def _records(point: Point, reading: PeerReading) -> Iterator[Record]:
             finish_reason=None,
             error_class=UNREADABLE if failed else None,
             error=request.error,
-            output_sha256=digest(request.text) if request.text else None,
+            output_sha256=answer_digest(request.text) if request.text else None,
             output_text=request.text,
         )
 

@@ -20,10 +20,9 @@ from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS, equalized, with_gpus
 from specbench_api.plan.canonical import point_hash
+from specbench_api.plan.limits import GROUPS_MAX, POINTS_MAX
 from specbench_api.plan.plan import REPEATS_OF_ROUND, Arm, EngineGroup, Plan, Point
 from specbench_api.plan.validation import (
-    GROUPS_MAX,
-    POINTS_MAX,
     engine_problems,
     launch_request,
     launches_each_point,

@@ -16,6 +16,7 @@ from specbench_api.launch.registry import (
     restarts_to_empty_cache,
 )
 from specbench_api.plan.canonical import canonical_json, point_hash
+from specbench_api.plan.limits import CELLS_MAX, GROUPS_MAX, PLAN_BYTES_MAX, POINTS_MAX
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.plan.template_conflicts import CACHE_VARIABLES, TOKENS, template_problems
 from specbench_api.spec.answers import CLAIMED_BY_ANSWERS
@@ -28,14 +29,6 @@ from specbench_api.spec.placement import Affinity, Placement
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.workload import RESERVED_BODY_FIELDS, WITHHOLDS_REASONING
 
-POINTS_MAX = 4096
-"""Maximum number of points of a run."""
-CELLS_MAX = 1024
-"""Maximum number of rows of status.arms."""
-GROUPS_MAX = 512
-"""Maximum number of rows of status.groups."""
-PLAN_BYTES_MAX = 900_000
-"""A ConfigMap is limited to 1 MiB, including the object around the plan."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 TERMS = "nodeSelectorTerms"

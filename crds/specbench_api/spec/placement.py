@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from specbench_api.api_model import ApiModel, PreserveUnknown, RuledModel, ValidationRule
-from specbench_api.spec.engine_pods import EngineSecurityContext, ModelCache
+from specbench_api.spec.model_cache import ModelCache
 from specbench_api.spec.patterns import (
     QUALIFIED_NAME,
     LabelValue,
@@ -17,7 +16,13 @@ from specbench_api.spec.patterns import (
     QueueName,
     TaintKey,
 )
-from specbench_api.spec.pod_template import ClientPodTemplate, PodTemplate, Quantity, ResourceRequirements
+from specbench_api.spec.pod_template import (
+    ClientPodTemplate,
+    EngineSecurityContext,
+    PodTemplate,
+    Quantity,
+    ResourceRequirements,
+)
 from specbench_api.spec.secret_refs import SecretRef
 
 GPUS_MAX = 64
@@ -102,10 +107,6 @@ class Toleration(RuledModel):
     """Effect of the taint. Without it: all effects."""
     toleration_seconds: Annotated[int, Field(ge=0)] | None = None
     """Seconds for which a NoExecute taint is tolerated. Without it: forever."""
-
-
-CLIENT_DEFAULTS: Mapping[str, str] = {"cpu": "2", "memory": "4Gi"}
-"""What a client pod requests of each resource that its run does not set, unless the operator has other settings."""
 
 
 class ClientPlacement(ApiModel):

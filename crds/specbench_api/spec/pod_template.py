@@ -353,3 +353,36 @@ class PodTemplate(ApiModel):
     def engine(self) -> EngineContainer:
         """What is added to the engine's container."""
         return self.spec.containers[0] if self.spec.containers else EngineContainer(name="engine")
+
+
+# Not part of the template, because a cluster's policy constrains it.
+
+UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class EngineSecurityContext(RuledModel):
+    """The user and groups of the engine's pods, as in `spec.securityContext` of a pod.
+
+    Everything else of their security context is fixed: no capabilities except those of `template`, no privilege
+    escalation, and the seccomp profile RuntimeDefault.
+    """
+
+    rules: ClassVar = (
+        ValidationRule(
+            "!has(self.runAsNonRoot) || !self.runAsNonRoot || !has(self.runAsUser) || self.runAsUser != 0",
+            "securityContext.runAsUser 0 is root, which runAsNonRoot excludes: set another user, or remove"
+            " runAsNonRoot",
+            lambda context: not context.run_as_non_root or context.run_as_user != 0,
+        ),
+    )
+
+    run_as_user: UserId | None = None
+    """User ID. Without it: the image's user. The how-to about restricted namespaces lists the users that each engine's
+    image supports."""
+    run_as_group: UserId | None = None
+    """Primary group ID. Without it: the image's group."""
+    run_as_non_root: bool | None = None
+    """true: the pod does not start as root. Pod Security level `restricted` requires it. Without it: true only for
+    specbench's own image (kind simulator)."""
+    fs_group: UserId | None = None
+    """Group ID that owns the pod's volumes, so that another user than root can write to a model cache."""

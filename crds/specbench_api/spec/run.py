@@ -8,7 +8,7 @@ from pydantic import Field
 
 from specbench_api import API_VERSION
 from specbench_api.api_model import ApiModel, KeyedBy, RuledModel, ValidationRule
-from specbench_api.spec.deadlines import (
+from specbench_api.spec.deadlines_and_ttl import (
     ENGINE_DEADLINE_S,
     REPORT_DEADLINE_S,
     STARTUP_DEADLINE_S,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.plan.size import SECONDS_AN_HOUR
+from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.spec.campaign_limits import RUNS_MAX
 from specbench_api.spec.campaign_status import (
     CampaignCondition,

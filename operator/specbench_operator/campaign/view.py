@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 
 from specbench_api.fence.check import FenceCheck
-from specbench_api.plan.size import SECONDS_AN_HOUR
+from specbench_api.plan.estimate import SECONDS_AN_HOUR
 from specbench_api.spec.campaign import CampaignSpec
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignRound, CampaignStatus
 from specbench_api.spec.conditions import ConditionStatus, Phase

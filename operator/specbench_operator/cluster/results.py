@@ -24,8 +24,8 @@ from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.canonical import differing_fields
 from specbench_api.plan.expansion import expand, without_added_rounds
+from specbench_api.plan.limits import POINTS_MAX
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.validation import POINTS_MAX
 from specbench_api.spec.results import LATEST, S3, UID
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import GateStatus

@@ -27,7 +27,7 @@ from specbench_api.plan.template_conflicts import (
 )
 from specbench_api.plan.validation import PREFERRED, REQUIRED, TERMS
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.engine_pods import SHARED_MEMORY, ModelCache
+from specbench_api.spec.model_cache import ModelCache
 from specbench_api.spec.placement import PinNode, Placement
 from specbench_api.spec.pod_template import PodTemplate
 from specbench_api.spec.run import SpecBenchRun
@@ -109,6 +109,8 @@ def _node_named(node: str) -> Manifest:
 
 ENGINE_TMP = "256Gi"
 """Size of an engine's /tmp, into which an engine that is not root downloads its model: 141 GB for 70B in BF16."""
+SHARED_MEMORY = "32Gi"
+"""Size of /dev/shm unless the run sets sharedMemory: what SGLang's documentation uses for eight GPUs."""
 SIMULATOR_TMP = "1Gi"
 """Size of the simulator's /tmp. It writes nothing; Python and its libraries may write small files."""
 

@@ -23,8 +23,12 @@ from specbench_api.plan.names import (
     MANAGER,
 )
 from specbench_api.plan.template_conflicts import DO_NOT_DISRUPT, HUB_TOKEN
-from specbench_api.spec.engine_pods import EngineSecurityContext
-from specbench_api.spec.pod_template import CORE_RESOURCES, PodTemplateMetadata, ResourceRequirements
+from specbench_api.spec.pod_template import (
+    CORE_RESOURCES,
+    EngineSecurityContext,
+    PodTemplateMetadata,
+    ResourceRequirements,
+)
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.secret_refs import API_KEY_VARIABLE
 from specbench_operator.settings import OperatorSettings

@@ -13,9 +13,9 @@ from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.status_document import StatusDocument
 from specbench_api.plan.canonical import digest, plan_digest
 from specbench_api.plan.expansion import expand, flaws_of_stored, with_requested_round
+from specbench_api.plan.limits import GROUPS_MAX, POINTS_MAX
 from specbench_api.plan.names import plan_name
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.validation import GROUPS_MAX, POINTS_MAX
 from specbench_api.spec.conditions import (
     ConditionStatus,
     ConditionType,

@@ -60,7 +60,7 @@ from specbench_client.drive.resume import claim_store
 from specbench_client.errors import EngineFailed, Interrupted
 from specbench_client.job.commands import termination_of
 from specbench_client.report import html
-from specbench_client.simulator.config import SimulatedStepCost
+from specbench_client.simulator.step_cost import SimulatedStepCost
 from specbench_client.store.locations import open_store
 from specbench_client.store.points import MeasurementSpan, PointStore
 from specbench_client.store.records import RecordWriter

@@ -14,8 +14,8 @@ import pandas as pd
 from specbench_api.plan.plan import Point
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.simulator.batch import ContinuousBatch, ScheduledRequest
-from specbench_client.simulator.config import SimulatedStepCost
 from specbench_client.simulator.speculation import DraftVerifyProcess, SimulatedDrafter, SimulatedMethod
+from specbench_client.simulator.step_cost import SimulatedStepCost
 from specbench_testing.synthetic_records import SyntheticRun, frame_of
 
 NS_PER_MS = 1_000_000

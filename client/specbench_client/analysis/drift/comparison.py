@@ -11,6 +11,7 @@ import pandas as pd
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_client.analysis.drift.control_charts import (
     LAMBDA,
+    PER_LOG,
     SHIFT,
     ChartTuning,
     calibrate_limits,
@@ -34,8 +35,6 @@ from specbench_client.numpy_columns import Values
 
 REFERENCE_MIN = 50
 """Fewest requests of a reference: the spread of fewer is too uncertain."""
-PER_LOG = 20.0
-"""Default run length, in lengths of the current log: one false alarm in twenty comparisons."""
 LIMITS = (
     "Limits hold for independent requests: bursts of similar requests of one user alarm earlier.",
     "Mix is measured by the categories in the log: a change inside a category counts as the drafter's.",
@@ -216,7 +215,7 @@ def _signed(figure: Figure) -> str:
 # clusters are first combined into random groups, which does not change the variance of sums.
 
 
-RESAMPLES = 1000
+RESAMPLES_OF_CHANGE = 1000
 GROUPS_MOST = 1000
 UNNAMED_MOST = 0.05
 """Largest share of the weight without a category, on one side only, for which the parts are reported."""
@@ -319,14 +318,14 @@ def _present(table: pd.DataFrame) -> list[str | None]:
 
 
 def _resampled(side: tuple[Values, Values], rng: np.random.Generator) -> tuple[Values, Values]:
-    times = draw_counts(rng, side[0].shape[1], RESAMPLES).T.astype(np.float64)
+    times = draw_counts(rng, side[0].shape[1], RESAMPLES_OF_CHANGE).T.astype(np.float64)
     return side[0] @ times, side[1] @ times
 
 
 def _figure(value: float, samples: Values, definition: str, metric: PooledMetric, n: int) -> Figure:
     interval = None
     if n >= PROMPTS_MIN:
-        method = f"bootstrap percentiles, unit: cluster; {RESAMPLES} resamples of each side"
+        method = f"bootstrap percentiles, unit: cluster; {RESAMPLES_OF_CHANGE} resamples of each side"
         interval = percentile_interval(samples, method)
     return Figure(value=value, unit=metric.unit, definition=definition, n=n, interval=interval, source="engine")
 

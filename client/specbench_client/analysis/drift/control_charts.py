@@ -92,6 +92,8 @@ def run_charts(z: Values, tuning: ChartTuning) -> tuple[Values, Values]:
 # simulation draws from the reference's requests, because they are skewed and bounded, unlike a normal distribution.
 # Each path is standardised by a mean and a spread with the sampling error of a reference of that size.
 
+PER_LOG = 20.0
+"""Default run length, in lengths of the current log: one false alarm in twenty comparisons."""
 PATHS = 1000
 CHANCE_MIN = 0.02
 """For smaller false-alarm probabilities the horizon is longer, because a quantile needs paths beyond it."""
