@@ -23,6 +23,7 @@ from specbench_testing.corrupted_records import (
     WITHOUT_COUNTERS,
     WORLD,
     check_names,
+    close_gaps,
     combine,
     findings_of,
     replace_columns,
@@ -148,6 +149,73 @@ def test_drift_is_measured_by_tokens_if_steps_are_not_reported() -> None:
     findings = findings_of(Corruptions(records=slowed_without_steps, watch=slow_down(1.3).watch), "none", LONGER)
     assert check_names(findings) == [("StepTimeDrift", WARNING)]
     assert "time per output token" in findings[0].message
+
+
+ALONE = SyntheticRun(prompts=6, tokens=(50, 50), drafters=(), repeats=1)
+# Time per token of six requests at one stream, from a server on a busy machine.
+NOISY_MS = (9.8, 11.3, 9.6, 11.4, 75.5, 142.6)
+
+
+def paced_at(*per_token_ms: float, warmup_ms: tuple[float, float] = (10, 10), stall_s: float = 0.0) -> Corruptions:
+    """Gives each request its time per token; the last one also stops for a time after three chunks."""
+
+    def edit(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        chunks = [
+            (at[0] + np.arange(len(at)) * ms * NS_PER_MS).astype(int)
+            for at, ms in zip(frame["chunk_ns"], [*warmup_ms, *per_token_ms], strict=True)
+        ]
+        chunks[-1][3:] += int(stall_s * 1e9)
+        return close_gaps(
+            frame.assign(chunk_ns=[at.tolist() for at in chunks], last_token_ns=[at[-1] for at in chunks])
+        )
+
+    return Corruptions(records=edit)
+
+
+@pytest.mark.parametrize("missing", [{}, {"steps": None, "draft_steps": None, "step_accepted": None}])
+def test_mean_of_a_few_slow_requests_is_a_warning_with_their_prompts(missing: dict[str, Any]) -> None:
+    corruptions = paced_at(*NOISY_MS), replace_columns(**missing), replace_watch(load_per_core=1.5)
+    world = replace(ALONE, tokens=(40, 80))
+    (finding,) = findings_of(combine(*corruptions), "none", world)
+    mean = np.average(NOISY_MS, weights=[world.length(prompt, 0) - 1 for prompt in range(6)])
+    assert (finding.check, finding.severity, finding.threshold) == ("NoisyRequests", WARNING, 2.0)
+    assert finding.value == pytest.approx(mean / np.median(NOISY_MS), rel=1e-4)
+    assert re.search(r"p5 \(142\.6 ms\), p4 \(75\.5 ms\);.* machine was busy", finding.message)
+
+
+@pytest.mark.parametrize(
+    ("world", "arm", "corruptions", "found"),
+    [
+        (ALONE, "none", paced_at(10, 10, 10, 10, 10, 71), True),
+        (ALONE, "none", paced_at(10, 10, 10, 10, 10, 69), False),
+        (ALONE, "none", paced_at(100, 100, 100, 100, 1, 1), False),
+        (replace(ALONE, prompts=3), "none", paced_at(10, 10, 45), True),
+        (replace(ALONE, drafters=("a", "b"), edits={"spec.baseline": "Skip"}), "a", paced_at(*NOISY_MS), True),
+        (replace(ALONE, drafters=("ngram",)), "none", paced_at(*NOISY_MS), False),
+        (ALONE, "none", combine(paced_at(*NOISY_MS), replace_watch(warmup_steady=False)), False),
+        (ALONE, "none", paced_at(*[10] * 6, stall_s=30), False),
+        (ALONE, "none", paced_at(*[0.01] * 4, 1, 1), False),
+        (replace(ALONE, concurrency=(2,)), "none", paced_at(*NOISY_MS), False),
+        (replace(ALONE, prompts=60), "none", paced_at(*[10] * 40, *[100] * 20), False),
+    ],
+    ids=[
+        "above the bound",
+        "below the bound",
+        "a few fast ones",
+        "three requests",
+        "arms without a baseline",
+        "compared",
+        "cold",
+        "one stall",
+        "at once",
+        "two streams",
+        "drift",
+    ],
+)
+def test_mean_and_median_differ_by_noise_at_one_stream_without_another_explanation(
+    world: SyntheticRun, arm: str, corruptions: Corruptions, found: bool
+) -> None:
+    assert ("NoisyRequests" in dict(check_names(findings_of(corruptions, arm, world)))) == found
 
 
 def test_file_sorted_by_category_is_not_drift() -> None:

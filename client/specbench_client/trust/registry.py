@@ -46,6 +46,7 @@ POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
     tokens.multi_step_chunks,
     engine.engine_restarted,
     load.no_steady_state,
+    load.noisy_requests,
     load.warmup_not_steady,
     trends.step_time_drift,
     load.foreign_traffic,

@@ -15,10 +15,13 @@ from specbench_client.metrics.chunks_and_steps import STALL_NS, STALL_TIMES
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import POINT, Table, distinct_texts, has_text, join_tables, text_counts
 from specbench_client.metrics.tidy_frame import REQUEST, numbers, steady_rows
+from specbench_client.metrics.time_per_token import flow_ms
 from specbench_client.numpy_columns import Mask
 from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.error_messages import truncate
-from specbench_client.trust.check_type import CheckResult, CheckResults, check, counted_rows, name_some
+from specbench_client.trust.check_type import CheckResult, CheckResults, busy_machine, check, counted_rows, name_some
+from specbench_client.trust.checks import trends
+from specbench_client.trust.checks.client import timing_fault
 from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
 
 CONCURRENCY_SHARE = 0.9
@@ -264,6 +267,64 @@ def _in_one_stop(rows: Table, stalled: Mask) -> Mask:
     ends = begins + numbers(silent, "silence_ns")
     is_one = len(silent) == 0 or (begins.max() < ends.min() and len(distinct_texts(silent, POINT)) == 1)
     return stalled & is_one
+
+
+APART = 2.0
+
+
+@check(
+    name="NoisyRequests",
+    severities=(Severity.WARNING,),
+    threshold=(
+        f"a mean time per decode step (per output token if steps are not reported) of more than {APART:g} times the"
+        " median over the steady requests, without those that RequestsStalled reports. Only at one stream of a closed"
+        " loop, if nothing is compared with a baseline, and if no WarmupNotSteady, StepTimeDrift or ChunksCoalesced"
+        " (Invalid) explains it"
+    ),
+    rationale=(
+        "tokens/s is a mean, TPOT p50 a median: if a few requests decide the one and not the other, each describes"
+        " another server. With one request at a time no other one delays it, and steps differ little: in"
+        " simulated runs without a fault the mean is at most 1.1 times the median, on busy machines up to 3.7 times."
+        " Where requests queue, or prompts delay answers, both may differ widely; in a comparison the interval contains"
+        " the noise (IntervalTooWide)."
+    ),
+    remedy=(
+        "Stop other work on the server's machine and repeat the command with `--new` (on a cluster: a run with another"
+        " name), with more requests (load.requests). If the same prompts are slow again, the server is slow for them:"
+        " measure them apart from the others."
+    ),
+    imported_remedy=(
+        "Stop other work on the server's machine, and run the benchmark again with more requests. If the same prompts"
+        " are slow again, the server is slow for them: measure them apart from the others."
+    ),
+)
+def noisy_requests(evidence: PointEvidence) -> CheckResults:
+    """At one stream, a few requests were so slow that tokens/s and TPOT p50 describe different servers.
+
+    The figures are computed correctly, so the severity is Warning.
+    """
+    plan, steady, health = evidence.plan, evidence.steady, evidence.health
+    is_compared = plan.has_baseline and len(plan.arms) > 1
+    is_explained = health.warmup_steady is False or timing_fault(evidence) or trends.step_time_drift.evaluate(evidence)
+    if is_compared or evidence.point.level.concurrency != 1 or is_explained:
+        return []
+    what, rows, units = trends.paced(steady.among(~_in_one_stop(steady, steady.known(REQUEST))))
+    if not len(rows):
+        return []
+    taken_ms = flow_ms(rows) / units
+    mean, median = float(np.average(taken_ms, weights=units)), float(np.median(taken_ms))
+    if mean <= APART * median:
+        return []
+    slow, times = rows.at(np.argsort(-taken_ms)).codes("prompt_id"), -np.sort(-taken_ms)
+    named = [
+        f"{slow.texts[code]} ({ms:.1f} ms)" for code, ms in zip(slow.codes, times, strict=True) if ms > APART * median
+    ]
+    message = (
+        f"the time per {what} is {mean:.1f} ms on average, but {median:.1f} ms in the median of"
+        f" {counted_rows(rows, 'requests')}: tokens/s and TPOT p50 describe different servers; prompts of the slowest"
+        f" requests: {name_some(named, NAMED)}{busy_machine(health.load_per_core)}"
+    )
+    return [CheckResult(Severity.WARNING, message, value=mean / median, threshold=APART)]
 
 
 IN_FLIGHT = 1.5

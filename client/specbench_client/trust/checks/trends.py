@@ -73,9 +73,7 @@ def step_time_drift(evidence: PointEvidence) -> CheckResults:
     if not evidence.closed and not level:
         return []
     rows = evidence.steady.at(np.argsort(numbers(evidence.steady, "sent_ns"), kind="stable"))
-    what, units = _pace(rows)
-    timed = (flow_ms(rows) > 0) & (units > 0)
-    steady, units = rows.among(timed), units[timed]
+    what, steady, units = paced(rows)
     found = _change(evidence.rows, steady, units, _strata(steady))
     if found is None:
         return []
@@ -91,10 +89,12 @@ def step_time_drift(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=math.expm1(change), threshold=math.expm1(least))]
 
 
-def _pace(rows: Table) -> tuple[str, Values]:
-    """The name of the unit of time, and how many units each request has, shape (rows,)."""
+def paced(rows: Table) -> tuple[str, Table, Values]:
+    """Return the name of the unit of time, the requests whose time per unit is known, and how many units each has."""
     steps = timed_steps(rows)
-    return ("output token", later_tokens(rows)) if np.isnan(steps).any() else ("decode step", steps)
+    what, units = ("output token", later_tokens(rows)) if np.isnan(steps).any() else ("decode step", steps)
+    timed = (flow_ms(rows) > 0) & (units > 0)
+    return what, rows.among(timed), units[timed]
 
 
 def _strata(rows: Table) -> NDArray[np.intp]:
