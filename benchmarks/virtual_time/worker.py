@@ -18,9 +18,9 @@ from specbench_client.load.conversation_runner import (
     thinking_users,
 )
 from specbench_client.load.loops import ClosedLoop, FillerSender, OpenLoop, PreciseTimer
-from specbench_client.load.phases import InFlightRecorder, LoadTimeline
 from specbench_client.load.request_buffer import RequestBuffer, prepare_conversations
 from specbench_client.load.shared_state import UNLIMITED, SharedState, WorkerTable, create_shared_state
+from specbench_client.load.steady_state import InFlightRecorder, LoadTimeline
 from specbench_client.load.turns import TurnClient
 from specbench_client.load.worker_shares import ClosedLoopShare, OpenLoopShare, WorkerLoad
 from specbench_client.workload.row_parsing import Prompt

@@ -20,7 +20,7 @@ from specbench_client.load.client_monitor import (
     percentile,
     summarize_client_health,
 )
-from specbench_client.load.phases import LoadTimeline, LoadTimestamps, SteadyBounds
+from specbench_client.load.steady_state import LoadTimeline, LoadTimestamps, SteadyBounds
 from specbench_testing.conversation_turns import blank_record
 
 SECOND = 1_000_000_000

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.load.phases import (
+from specbench_client.load.shared_state import WorkerColumn, WorkerTable
+from specbench_client.load.steady_state import (
     ClosedLoopPhases,
     InFlightRecorder,
     LoadTimeline,
@@ -19,7 +20,6 @@ from specbench_client.load.phases import (
     TimeSpan,
     timestamp_array,
 )
-from specbench_client.load.shared_state import WorkerColumn, WorkerTable
 
 SECOND = 1_000_000_000
 

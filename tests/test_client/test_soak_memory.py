@@ -17,7 +17,7 @@ from specbench_client.drive import group
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions, SystemClock
 from specbench_client.load.client_monitor import WorkerDone
-from specbench_client.load.phases import LoadTimeline, LoadTimestamps, SteadyBounds, timestamp_array
+from specbench_client.load.steady_state import LoadTimeline, LoadTimestamps, SteadyBounds, timestamp_array
 from specbench_client.load.turns import RequestConfig
 from specbench_client.load.worker_pool import FinishedLoad, RecordsCallback
 from specbench_client.store.folder import FolderStore

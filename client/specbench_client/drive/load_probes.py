@@ -38,7 +38,7 @@ from specbench_client.drive.engine_connection import (
 from specbench_client.drive.load_planning import ArrivalPlan
 from specbench_client.errors import EngineFailed
 from specbench_client.load.conversations import FillerPlan, filler_conversation
-from specbench_client.load.phases import NS_PER_S
+from specbench_client.load.steady_state import NS_PER_S
 from specbench_client.load.turns import TurnClient, TurnResult
 from specbench_client.metrics.goodput import meets_slo
 from specbench_client.metrics.rows import Table

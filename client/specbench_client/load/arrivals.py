@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from specbench_api.spec.dataset import Selection, Source
 from specbench_api.spec.load import CONVERSATIONS_MAX, LONGEST_S, Arrival, ArrivalProcess
 from specbench_client.errors import BadInput
-from specbench_client.load.phases import NS_PER_S
+from specbench_client.load.steady_state import NS_PER_S
 from specbench_client.workload.locations import rows_of_selection
 from specbench_client.workload.prompt_files import is_named
 from specbench_client.workload.row_outcomes import first_problems

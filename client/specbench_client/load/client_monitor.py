@@ -24,7 +24,7 @@ from typing import Self
 
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.documents.summary import ClientHealth
-from specbench_client.load.phases import NS_PER_MS, LoadTimeline, LoadTimestamps
+from specbench_client.load.steady_state import NS_PER_MS, LoadTimeline, LoadTimestamps
 from specbench_client.transport.exchange import TimestampSource
 
 SAMPLE_INTERVAL_S = 0.02

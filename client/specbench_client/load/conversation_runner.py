@@ -29,8 +29,8 @@ from specbench_client.cooperative_tasks import CooperativeTask
 from specbench_client.dialects.engine_answer import EngineAnswer
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import Conversation, think_time_ns
-from specbench_client.load.phases import InFlightRecorder
 from specbench_client.load.request_buffer import PreparedConversation
+from specbench_client.load.steady_state import InFlightRecorder
 from specbench_client.load.turns import RequestConfig, Turn, TurnClient, TurnResult, skipped_after, split_reply
 from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.exchange import HttpRequest, UnparsedExchange

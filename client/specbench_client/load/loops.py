@@ -21,9 +21,9 @@ from specbench_client.load.conversation_runner import (
     StreamSlot,
 )
 from specbench_client.load.conversations import FillerPlan, filler_conversation
-from specbench_client.load.phases import NS_PER_S, SCHEDULE_NOTICE_NS, schedule_start
 from specbench_client.load.request_buffer import PreparedConversation, RequestBuffer, UpcomingConversation
 from specbench_client.load.shared_state import WorkerTable
+from specbench_client.load.steady_state import NS_PER_S, SCHEDULE_NOTICE_NS, schedule_start
 from specbench_client.load.worker_shares import ClosedLoopShare, FillerShare, OpenLoopShare
 
 # The closed loop: C streams, each of which sends its next request when its previous exchange has ended.

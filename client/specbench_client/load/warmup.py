@@ -20,7 +20,7 @@ from operator import sub
 from statistics import median
 
 from specbench_client.documents.record import Record
-from specbench_client.load.phases import NS_PER_MS
+from specbench_client.load.steady_state import NS_PER_MS
 from specbench_client.workload.row_parsing import Prompt
 
 STEP_TIME_TOLERANCE = 0.05

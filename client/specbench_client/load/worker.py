@@ -45,7 +45,6 @@ from specbench_client.load.conversation_runner import (
 from specbench_client.load.judge_parent import AnswerJudge
 from specbench_client.load.loops import ClosedLoop, FillerSender, OpenLoop, PreciseTimer, sleep_until
 from specbench_client.load.machine_limits import held_bytes_of_worker
-from specbench_client.load.phases import InFlightRecorder
 from specbench_client.load.request_buffer import (
     REQUESTS_AHEAD,
     RequestBuffer,
@@ -53,6 +52,7 @@ from specbench_client.load.request_buffer import (
     shared_requests_ahead,
 )
 from specbench_client.load.shared_state import SharedState
+from specbench_client.load.steady_state import InFlightRecorder
 from specbench_client.load.turns import RequestConfig, TurnClient
 from specbench_client.load.worker_shares import ClosedLoopShare, OpenLoopShare
 from specbench_client.transport.exchange import ConnectionsAhead

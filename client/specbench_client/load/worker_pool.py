@@ -27,8 +27,8 @@ from typing import Any, Self
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.errors import BadInput, ClientError
 from specbench_client.load.client_monitor import WorkerDone
-from specbench_client.load.phases import LoadTimeline
 from specbench_client.load.shared_state import UNLIMITED, SharedState, create_shared_state
+from specbench_client.load.steady_state import LoadTimeline
 from specbench_client.load.turns import RequestConfig
 from specbench_client.load.worker import (
     BeginLoad,

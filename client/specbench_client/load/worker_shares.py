@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from specbench_client.load.arrivals import FillerArrivals, ScheduledTimes, share_of
 from specbench_client.load.conversations import FillerPlan
-from specbench_client.load.phases import (
+from specbench_client.load.shared_state import WorkerTable
+from specbench_client.load.steady_state import (
     ClosedLoopPhases,
     OpenLoopPhases,
     SteadyBounds,
@@ -18,7 +19,6 @@ from specbench_client.load.phases import (
     open_loop_bounds,
     schedule_start,
 )
-from specbench_client.load.shared_state import WorkerTable
 from specbench_client.workload.row_parsing import Prompt
 
 # The number of workers is limited by the usable cores and by the load's size.

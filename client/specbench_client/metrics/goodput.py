@@ -20,7 +20,7 @@ import numpy as np
 
 from specbench_api.spec.slo import Slo
 from specbench_client.documents.record import RecordPhase
-from specbench_client.load.phases import NS_PER_MS
+from specbench_client.load.steady_state import NS_PER_MS
 from specbench_client.metrics import latency, time_per_token
 from specbench_client.metrics.metric_types import (
     SENT_LATE,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench_api.plan.plan import Plan
-from specbench_client.load.phases import NS_PER_MS
+from specbench_client.load.steady_state import NS_PER_MS
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
 from specbench_client.metrics.metric_types import PercentileMetric, RatioMetric, RequestMetric, mean_metric
 from specbench_client.metrics.rows import Table

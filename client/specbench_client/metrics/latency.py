@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from specbench_client.load.phases import NS_PER_MS
+from specbench_client.load.steady_state import NS_PER_MS
 from specbench_client.metrics.metric_types import (
     SENT_LATE,
     FigureOrigin,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specbench_client.load.phases import TimeSpan
+from specbench_client.load.steady_state import TimeSpan
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers, steady_rows
 from specbench_client.numpy_columns import Values

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from specbench_client.documents.record import Record, RecordPhase
 from specbench_client.load.conversations import is_filler
-from specbench_client.load.phases import NS_PER_MS
+from specbench_client.load.steady_state import NS_PER_MS
 from specbench_client.metrics.chunks_and_steps import POINT_ONLY_COLUMNS, condense_lists, stalled_rows
 from specbench_client.metrics.rows import POINT, Table, has_text, join_tables
 from specbench_client.numpy_columns import Array, TextCodes, Values, fill

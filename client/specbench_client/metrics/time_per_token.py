@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specbench_client.load.phases import NS_PER_MS, NS_PER_S
+from specbench_client.load.steady_state import NS_PER_MS, NS_PER_S
 from specbench_client.metrics.metric_types import (
     FigureOrigin,
     RatioMetric,

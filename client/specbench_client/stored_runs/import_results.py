@@ -26,7 +26,7 @@ from specbench_client.documents.manifest import PointProvenance
 from specbench_client.documents.record import AcceptanceSource, Record, RecordPhase, answer_digest
 from specbench_client.documents.summary import ClientHealth
 from specbench_client.errors import BadInput
-from specbench_client.load.phases import SteadyBounds
+from specbench_client.load.steady_state import SteadyBounds
 from specbench_client.metrics.tidy_frame import COLUMNS, tidy
 from specbench_client.peer_results.reading import PeerReading, PeerRequest
 from specbench_client.store.points import MeasurementSpan, PointStore
@@ -232,7 +232,7 @@ def _acceptance(arm: str, request: PeerRequest, *, chunks_are_steps: bool) -> Re
 
 
 def _bounds(level: Level, requests: Sequence[PeerRequest]) -> SteadyBounds:
-    """Return the steady state, as `load.phases` defines it, from the times of all requests."""
+    """Return the steady state, as `load.steady_state` defines it, from the times of all requests."""
     starts = sorted(request.start_ns or 0 for request in requests)
     ends = sorted((request.start_ns or 0) + (request.last_ns or 0) for request in requests)
     if level.concurrency is not None:

@@ -286,7 +286,7 @@ def _lengths(drafter: Drafter) -> tuple[str, ...]:
         return ("--speculative-num-draft-tokens", verified)
     return (
         *("--speculative-num-steps", steps),
-        *("--speculative-eagle-topk", str(drafter.eagle_topk or 1)),
+        *("--speculative-eagle-topk", str(drafter.branches)),
         *("--speculative-num-draft-tokens", str(drafter.num_draft_tokens or verified)),
     )
 
@@ -342,7 +342,7 @@ def _name_problems(drafter: Drafter, path: str) -> list[Problem]:
 
 
 def _tree_problems(drafter: Drafter, path: str) -> list[Problem]:
-    steps, topk, nodes = drafter.num_speculative_tokens, drafter.eagle_topk or 1, drafter.num_draft_tokens
+    steps, topk, nodes = drafter.num_speculative_tokens, drafter.branches, drafter.num_draft_tokens
     if drafter.method is Method.CUSTOM:
         return []
     if topk == 1:
@@ -360,7 +360,7 @@ def _length_problems(drafter: Drafter, path: str) -> list[Problem]:
     if not drafter.draft_lengths:
         return []
     where = f"{path}.draftLengths"
-    if drafter.method not in ADAPTIVE_METHODS or (drafter.eagle_topk or 1) > 1:
+    if drafter.method not in ADAPTIVE_METHODS or drafter.branches > 1:
         message = (
             "SGLang supports draft lengths by batch size only for chains of eagle, eagle3 and mtp, and ignores them"
             " otherwise"

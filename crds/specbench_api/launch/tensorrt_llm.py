@@ -238,7 +238,7 @@ def _speculative_keys(drafter: Drafter, engine: Engine) -> Config:
     return {
         "decoding_type": drafter.algorithm or (NEWER_DECODING_TYPES if newer else DECODING_TYPES)[drafter.method],
         length: drafter.num_speculative_tokens,
-        **(_tree(drafter) if (drafter.eagle_topk or 1) > 1 else {}),
+        **(_tree(drafter) if drafter.branches > 1 else {}),
         **({"speculative_model_dir": drafter.model} if drafter.model else {}),
         **(lookup if is_ngram else {}),
         **({"is_public_pool": False} if is_ngram and equalized else {}),
@@ -336,7 +336,7 @@ def _name_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Prob
 
 
 def _tree_problems(drafter: Drafter, engine: Engine, path: str) -> Iterator[Problem]:
-    steps, topk, nodes = drafter.num_speculative_tokens, drafter.eagle_topk or 1, drafter.num_draft_tokens
+    steps, topk, nodes = drafter.num_speculative_tokens, drafter.branches, drafter.num_draft_tokens
     if topk == 1:
         if nodes not in (None, steps + 1):
             message = f"for a chain of {steps} drafts TensorRT-LLM always verifies {steps + 1} tokens"

@@ -167,7 +167,7 @@ def _knob_problems(drafter: Drafter, path: str) -> list[Problem]:
     """Return settings that vLLM would ignore: those of other engines, and a model revision without a model."""
     text_only, in_target = drafter.method in TEXT_ONLY, _has_heads_in_target(drafter)
     unsupported = (
-        ("eagleTopk", (drafter.eagle_topk or 1) > 1, "only drafts chains, not trees", _SGLANG_HAS),
+        ("eagleTopk", drafter.branches > 1, "only drafts chains, not trees", _SGLANG_HAS),
         ("numDraftTokens", drafter.num_draft_tokens is not None, "only drafts chains, not trees", _SGLANG_HAS),
         ("tokenMap", drafter.token_map is not None, "reads a pruned vocabulary from the head itself", _SGLANG_HAS),
         ("revision", text_only and drafter.revision is not None, "uses no model for this method", "remove it"),

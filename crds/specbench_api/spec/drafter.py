@@ -148,3 +148,8 @@ class Drafter(RuledModel):
     args: Annotated[list[Argument], Field(max_length=32)] = []
     """Additional engine arguments of this arm only. The arm then differs from the baseline in more than its drafter,
     which the report mentions."""
+
+    @property
+    def branches(self) -> int:
+        """Branches at each level of the draft: 1 for a chain."""
+        return self.eagle_topk or 1

@@ -25,6 +25,7 @@ from functools import partial
 from typing import TypeVar
 
 from specbench_operator.handlers.work_queue import ROUTINE_TURN, Backoff, ResourceKey
+from specbench_operator.run.decide import S3_RETRY_S
 from specbench_operator.state.run import RunObservation, StoreFailure
 
 THREADS_MAX = 16
@@ -41,7 +42,7 @@ KEPT_S = 10.0
 """How long an answer is kept for the worker, in seconds."""
 REMEMBERED_MAX = 10_000
 """Maximum number of stores and of failures that are remembered."""
-BACKOFF = Backoff(first_s=15.0, cap_s=60.0)
+BACKOFF = Backoff(first_s=S3_RETRY_S, cap_s=60.0)
 BUSY = StoreFailure(
     "S3Waiting",
     "the store was not read, because other stores of this namespace are slow: correct or suspend the runs that report"

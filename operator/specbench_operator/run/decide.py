@@ -51,6 +51,7 @@ from specbench_operator.state.run import RunDecision, RunObservation, StoreFailu
 from specbench_operator.state.timestamps import earliest, parse_timestamp
 
 S3_RETRY_S = 15.0
+"""Wait before a store that could not be read is read again, in seconds."""
 SECRETS_RETRY_S = 15.0
 """Wait before the labels of a run's Secrets are read again, in seconds."""
 NO_LEADER_WORKER_SETS = Problem(

@@ -22,7 +22,9 @@ from specbench_client.load.conversation_runner import (
 from specbench_client.load.conversations import FillerPlan
 from specbench_client.load.judge_parent import AnswerJudge
 from specbench_client.load.loops import ClosedLoop, OpenLoop, PreciseTimer, sleep_until
-from specbench_client.load.phases import (
+from specbench_client.load.request_buffer import REQUESTS_AHEAD, RequestBuffer, prepare_conversations
+from specbench_client.load.shared_state import SharedState, WorkerTable, create_shared_state
+from specbench_client.load.steady_state import (
     ClosedLoopPhases,
     InFlightRecorder,
     LoadTimeline,
@@ -30,8 +32,6 @@ from specbench_client.load.phases import (
     closed_loop_bounds,
     open_loop_bounds,
 )
-from specbench_client.load.request_buffer import REQUESTS_AHEAD, RequestBuffer, prepare_conversations
-from specbench_client.load.shared_state import SharedState, WorkerTable, create_shared_state
 from specbench_client.load.turns import TurnClient
 from specbench_client.load.worker_shares import ClosedLoopShare, OpenLoopShare
 from specbench_client.transport.control_client import ControlClient

@@ -33,7 +33,7 @@ from specbench_client.metrics.time_per_token import TPOT_MS_POOLED
 from specbench_client.trust.checks.acceptance import acceptance_counter_mismatch
 from specbench_client.trust.checks.client import chunks_coalesced, client_saturated
 from specbench_client.trust.checks.comparison import repeats_apart
-from specbench_client.trust.checks.counter_agreement import DRAFTING_COLUMNS, acceptance_without, doubtful_rows
+from specbench_client.trust.checks.draft_counters import DRAFTING_COLUMNS, acceptance_without, doubtful_rows
 from specbench_client.trust.checks.load import concurrency_not_reached, foreign_traffic, rate_not_reached
 from specbench_client.trust.checks.prompts import prompts_sent_again
 from specbench_client.trust.evidence import PointEvidence

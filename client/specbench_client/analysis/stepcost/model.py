@@ -333,7 +333,7 @@ def drafter_family(arm: Arm) -> str | None:
     A tree verifies more tokens than its depth, and a schedule has no single length: B·(k + 1) holds for neither.
     """
     drafter = arm.drafter
-    if drafter is None or (drafter.eagle_topk or 1) > 1 or drafter.num_draft_tokens or drafter.draft_lengths:
+    if drafter is None or drafter.branches > 1 or drafter.num_draft_tokens or drafter.draft_lengths:
         return None
     same = drafter.model_copy(update={"name": "x", "num_speculative_tokens": 1})
     return same.to_json()

@@ -9,13 +9,13 @@ from specbench_client.analysis.estimates.cell_figures import SampleRows, counts_
 from specbench_client.documents.arrival_pattern import ArrivalPattern
 from specbench_client.documents.finding import Finding
 from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary, SteadyWindow
-from specbench_client.load.phases import NS_PER_S
+from specbench_client.load.steady_state import NS_PER_S
 from specbench_client.metrics.late_sends import without_waits_by_design
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.steady_window import mean_in_flight, steady_window
 from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.checks.client import timing_fault
-from specbench_client.trust.checks.counter_agreement import acceptance_without, doubtful_rows
+from specbench_client.trust.checks.draft_counters import acceptance_without, doubtful_rows
 from specbench_client.trust.evidence import PointEvidence
 from specbench_client.trust.registry import POINT_CHECKS
 
@@ -32,7 +32,7 @@ def summarise_point(
     """Summarise one point from its tidy rows, which have no warm-up.
 
     Acceptance that was only inferred, and that nothing confirms, is not in any figure
-    (`trust.checks.counter_agreement`), and neither are times that are not the engine's (`trust.checks.client`). Fields
+    (`trust.checks.draft_counters`), and neither are times that are not the engine's (`trust.checks.client`). Fields
     that are missing in `watch` are computed from the records where possible.
     """
     rows = without_waits_by_design(rows, plan, point.workload)

@@ -17,7 +17,7 @@ from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import known_sum, numbers
 from specbench_client.numpy_columns import Mask, Values
 from specbench_client.trust.check_type import CheckResult, CheckResults, check, counted_rows, report_impossible
-from specbench_client.trust.checks.counter_agreement import (
+from specbench_client.trust.checks.draft_counters import (
     TOLERATED_PER_ANSWER,
     TOLERATED_SHARE,
     Contradiction,
@@ -232,7 +232,7 @@ def acceptance_counter_mismatch(evidence: PointEvidence) -> CheckResults:
 
     Of the several ways to learn the acceptance of an answer, the weakest is to count its chunks: an engine that streams
     four tokens at a time looks like one whose drafts are accepted, while its counters show that none was. See
-    `trust.checks.counter_agreement` for the differences that are allowed, and for which of the two is reported.
+    `trust.checks.draft_counters` for the differences that are allowed, and for which of the two is reported.
     """
     found = contradictions(evidence)
     if not found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from specbench_client.documents.finding import Severity
-from specbench_client.load.phases import NS_PER_MS
+from specbench_client.load.steady_state import NS_PER_MS
 from specbench_client.metrics.chunks_and_steps import BURST_NS
 from specbench_client.metrics.late_sends import (
     ATTAINMENT_SHARE,

@@ -13,7 +13,7 @@ from specbench_client.documents.figure import WIDE
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.summary import PointSummary
-from specbench_client.load.phases import NS_PER_MS
+from specbench_client.load.steady_state import NS_PER_MS
 from specbench_client.metrics.catalog import CACHED_SHARE
 from specbench_client.metrics.concurrent_requests import InFlight
 from specbench_client.metrics.pairing import Pairs

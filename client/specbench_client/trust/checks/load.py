@@ -10,7 +10,7 @@ import numpy as np
 from specbench_api.spec.load import ArrivalProcess
 from specbench_client.documents.figure import counted
 from specbench_client.documents.finding import Severity
-from specbench_client.load.phases import NS_PER_S
+from specbench_client.load.steady_state import NS_PER_S
 from specbench_client.metrics.chunks_and_steps import STALL_NS, STALL_TIMES
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import POINT, Table, distinct_texts, has_text, join_tables, text_counts

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.summary import Trend
-from specbench_client.load.phases import NS_PER_MS
+from specbench_client.load.steady_state import NS_PER_MS
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.concurrent_requests import InFlight, computed_tokens, mean_context, total_by
 from specbench_client.metrics.rows import Table, group_numbers
