@@ -12,11 +12,11 @@ import pytest
 from specbench_api.outcome.provenance import FactName
 from specbench_api.plan.plan import Point
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.estimates.cell_figures import SampleRows, figures_of, limited_interval
+from specbench_client.analysis.estimates.cell_figures import SampleRows, figures_of
 from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import SHOWN_FACTS, arm_environments, summarise_run
-from specbench_client.documents.figure import FigureInterval
+from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.summary import ArmEnvironment, Cell, ClientHealth, RunSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.metric_types import RatioMetric
@@ -414,6 +414,7 @@ def test_known_conditions_are_shown_and_unknown_ones_are_a_dash() -> None:
         ((0.5, 3), 2, replace(EMITTED_POOLED, highest=4.0), (1, 3, "; limited to possible values, from 1 to 4")),
         ((2, 5), 4, replace(EMITTED_POOLED, highest=4.0), (2, 4, "; limited to possible values, from 1 to 4")),
         ((0.5, 3), 1, EMITTED_POOLED, (1, 3, "; limited to possible values, from 1 on")),
+        ((0.5, 3), 1 - 1e-12, EMITTED_POOLED, (1, 3, "; limited to possible values, from 1 on")),
         ((1, 4), 2, replace(EMITTED_POOLED, highest=4.0), (1, 4, "")),
         ((0.5, 6), 4.5, replace(EMITTED_POOLED, highest=4.0), (0.5, 6, "")),  # the value itself is impossible
         ((0.5, 6), 0.9, EMITTED_POOLED, (0.5, 6, "")),
@@ -423,7 +424,8 @@ def test_intervals_are_limited_to_possible_values(
     bounds: tuple[float, float], value: float, ratio: RatioMetric, expected: tuple[float, float, str]
 ) -> None:
     interval = FigureInterval(low=bounds[0], high=bounds[1], method="t")
-    found = limited_interval(interval, value, ratio)
+    figure = Figure(value=value, unit=ratio.unit, definition="d", n=1, source="both", interval=interval)
+    found = present(figure.within(ratio.lowest, ratio.highest).interval)
     assert (found.low, found.high, found.method.removeprefix("t")) == expected
 
 

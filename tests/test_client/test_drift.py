@@ -19,6 +19,7 @@ from specbench_client.analysis.drift.control_charts import ChartTuning, run_char
 from specbench_client.analysis.drift.request_log import (
     LENGTH,
     RATE,
+    PooledMetric,
     RequestLog,
     acceptance_windows,
     pooled_acceptance,
@@ -162,6 +163,15 @@ def test_clustered_ratio_intervals_cover_the_truth() -> None:
         figure = present(pooled_acceptance(table, RATE))
         inside.append(present(figure.interval).low <= 0.6 <= present(figure.interval).high)
     assert 0.91 <= np.mean(inside) <= 0.985
+
+
+@pytest.mark.parametrize(("metric", "accepted"), [(LENGTH, [0, 0, 0, 3]), (RATE, [90, 90, 90, 60])])
+def test_intervals_of_acceptance_are_limited_to_possible_values(metric: PooledMetric, accepted: list[int]) -> None:
+    table = pd.DataFrame(
+        {"accepted_tokens": accepted, "drafted_tokens": 90.0, "steps": 30.0, "prompt_id": list("abcd")}
+    )
+    bounds = present(present(pooled_acceptance(table, metric)).interval)
+    assert 1.0 in (bounds.low, bounds.high)
 
 
 def test_charts_follow_their_formulas() -> None:

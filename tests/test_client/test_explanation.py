@@ -215,6 +215,12 @@ def test_explanations_have_intervals_only_with_enough_repeats(repeats: int) -> N
         assert text.endswith("(2 repeats: too few to tell)" if repeats == 2 else "]"), text
 
 
+def test_lengths_are_shown_within_their_bounds() -> None:
+    """Hardly a draft is accepted: the interval of the log ratio would begin below one token per step."""
+    world = SyntheticRun(prompts=6, alpha={"ngram": 0.0}, alpha_spread=0.05)
+    assert " [1.00, " in break_even_table(run_of_world(world)).rows[0][4]
+
+
 UID = "0190a000-0000-7000-8000-000000000000"
 TRUTH = {"code": (40, 10, 400.0, 100.0), "chat": (200, 160, 3000.0, 2500.0)}
 """Category → tokens, steps, and stream time in ms of the baseline and of the arm."""

@@ -127,6 +127,21 @@ class Figure(ApiModel):
         """Return the figure without its value and interval, with the reason."""
         return self.model_copy(update={"value": None, "interval": None, "missing": why})
 
+    def within(self, low: float, high: float = float("inf")) -> Figure:
+        """Return the figure with its interval limited to possible values, which its method then states.
+
+        If the value itself is impossible by more than rounding, the interval is not changed.
+        """
+        bounds, value = self.interval, self.value
+        if bounds is None or value is None or not low - 1e-9 <= value <= high + 1e-9:
+            return self
+        limited = {"low": max(low, bounds.low), "high": min(high, bounds.high)}
+        if limited == {"low": bounds.low, "high": bounds.high}:
+            return self
+        most = f"to {high:g}" if high < float("inf") else "on"
+        method = f"{bounds.method}; limited to possible values, from {low:g} {most}"
+        return self.model_copy(update={"interval": bounds.model_copy(update={**limited, "method": method})})
+
     @property
     def factor(self) -> str:
         """Text of a ratio: `1.48x [1.38, 1.60]`, `1.48x` without an interval; empty without a value."""

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from specbench_client.analysis.estimates.cell_figures import (
     SampleRows,
     figure_interval,
-    limited_interval,
     ratio_figures,
 )
 from specbench_client.analysis.statistics.intervals import (
@@ -222,9 +221,9 @@ def _slice(sample: SampleRows, each: BreakdownClass, sums: _ClassSums, draws: Va
         unit=ratio.unit,
         definition=DEFINITION,
         n=prompts,
-        interval=limited_interval(figure_interval(chosen), value, ratio) if chosen else None,
+        interval=figure_interval(chosen) if chosen else None,
         source=sample.source(ratio.origin),
-    )
+    ).within(ratio.lowest, ratio.highest)
     return BreakdownSlice(
         label=each.label,
         low=each.low,

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from specbench_client.analysis.breakdown.breakdown import BreakdownClass, token_classes
+from specbench_client.analysis.estimates.cell_figures import figure_interval
 from specbench_client.analysis.estimates.speedups import OVER_PAIRS, sum_pairs
 from specbench_client.analysis.statistics.effects import LogRatioInputs
 from specbench_client.analysis.statistics.intervals import value_and_interval
-from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.documents.breakdown import Reuse, ReuseMissing, ReuseSlice
-from specbench_client.documents.figure import Figure, FigureInterval
+from specbench_client.documents.figure import Figure
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
 from specbench_client.metrics.tidy_frame import numbers
@@ -130,10 +130,7 @@ def _kept_share(reused: Pairs, seed: int) -> Figure | None:
 def _share(inputs: LogRatioInputs, over: str, under: str, definition: str, most: float = 1.0) -> Figure:
     """Return a share, which may be 0, so that its interval is not computed on the log scale."""
     value, chosen = value_and_interval(inputs.ratio(over, under), inputs.layout)
-    interval = None
-    if chosen:
-        low, high = (float(np.clip(bound, 0.0, most)) for bound in (chosen.bounds.low, chosen.bounds.high))
-        interval = FigureInterval(low=low, high=high, level=LEVEL, method=chosen.method)
+    interval = figure_interval(chosen) if chosen else None
     return Figure(
         value=value, unit="ratio", definition=definition, n=inputs.layout.prompts, interval=interval, source="both"
-    )
+    ).within(0.0, most)

@@ -12,7 +12,6 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
 from specbench_client.analysis.curves.axes import AXIS_KINDS, CONCURRENCY, AxisKind, CurveCell
 from specbench_client.analysis.curves.crossover import MeasuredPlace, find_crossover
-from specbench_client.analysis.estimates.cell_figures import limited_interval
 from specbench_client.analysis.estimates.speedups import (
     OVER_PAIRS,
     SPEEDUP,
@@ -77,11 +76,8 @@ def _length_figure(length: Effect | None, drafts: int) -> Figure:
     """Return an acceptance length; its interval is limited to 1 … drafts + 1, which its method then states."""
     if length is None:
         return Figure(unit="tokens/step", definition=LENGTH_DEFINITION, n=0, source="both")
-    figure = length.figure(LENGTH_DEFINITION, "tokens/step")
-    if figure.interval is None or figure.value is None:
-        return figure
     (ratio,) = limit_to_drafts([EMITTED_POOLED], drafts)
-    return figure.model_copy(update={"interval": limited_interval(figure.interval, figure.value, ratio)})
+    return length.figure(LENGTH_DEFINITION, "tokens/step").within(ratio.lowest, ratio.highest)
 
 
 def _crossover(kind: AxisKind, points: Sequence[MeasuredSample], words: Sequence[Verdict]) -> Crossover:

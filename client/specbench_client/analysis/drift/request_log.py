@@ -81,12 +81,17 @@ class PooledMetric:
     name: str
     weight: str
     constant: float
+    highest: float
     unit: str
     definition: str
 
 
-LENGTH = PooledMetric("acceptance_length", "steps", 1.0, "tokens/step", "Acceptance length: 1 + Σ accepted / Σ steps")
-RATE = PooledMetric("acceptance_rate", "drafted_tokens", 0.0, "ratio", "Acceptance rate: Σ accepted / Σ drafted tokens")
+LENGTH = PooledMetric(
+    "acceptance_length", "steps", 1.0, np.inf, "tokens/step", "Acceptance length: 1 + Σ accepted / Σ steps"
+)
+RATE = PooledMetric(
+    "acceptance_rate", "drafted_tokens", 0.0, 1.0, "ratio", "Acceptance rate: Σ accepted / Σ drafted tokens"
+)
 
 
 def requests_with(table: pd.DataFrame, metric: PooledMetric) -> pd.DataFrame:
@@ -110,7 +115,7 @@ def pooled_acceptance(table: pd.DataFrame, metric: PooledMetric) -> Figure | Non
         interval = symmetric_interval(value, half, method)
     return Figure(
         value=value, unit=metric.unit, definition=metric.definition, n=groups, interval=interval, source="engine"
-    )
+    ).within(metric.constant, metric.highest)
 
 
 def logged_acceptance(table: pd.DataFrame) -> LoggedAcceptance:

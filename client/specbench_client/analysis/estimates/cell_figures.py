@@ -171,7 +171,7 @@ def _ratio_figure(
         interval=interval,
         missing=missing,
         source=sample.source(ratio.origin),
-    )
+    ).within(ratio.lowest, ratio.highest)
     return figure.without_value(SENT_LATE) if ratio.name in sample.late else figure
 
 
@@ -267,7 +267,7 @@ def _ratio_intervals(
             ResampledFigure(value, samples, ratio_influence(over, under), repeats), layout, prompts
         )
         if chosen:
-            found[ratio.name] = limited_interval(figure_interval(chosen), value, ratio)
+            found[ratio.name] = figure_interval(chosen)
     return found
 
 
@@ -303,19 +303,6 @@ def _percentiles_of(measure: RequestMetric, sample: SampleRows) -> dict[str, Fig
 def figure_interval(chosen: ChosenInterval) -> FigureInterval:
     """Build an interval with a lower bound of at least 0, since no figure here can be negative."""
     return FigureInterval(low=max(0.0, chosen.bounds.low), high=chosen.bounds.high, level=LEVEL, method=chosen.method)
-
-
-def limited_interval(interval: FigureInterval, value: float, ratio: RatioMetric) -> FigureInterval:
-    """Return the interval limited to possible values of the ratio, which its method then states.
-
-    If the value itself is impossible, the interval is not changed.
-    """
-    low, high = max(interval.low, ratio.lowest), min(interval.high, ratio.highest)
-    if (low, high) == (interval.low, interval.high) or not ratio.lowest <= value <= ratio.highest:
-        return interval
-    limits = f"from {ratio.lowest:g} " + (f"to {ratio.highest:g}" if ratio.highest < np.inf else "on")
-    method = f"{interval.method}; limited to possible values, {limits}"
-    return interval.model_copy(update={"low": low, "high": high, "method": method})
 
 
 def counts_of(rows: Table) -> RequestCounts:

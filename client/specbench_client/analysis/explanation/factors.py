@@ -133,6 +133,7 @@ def explain_speedup(pairs: Pairs, configured_draft_tokens: int, seed: int) -> Pr
     if found is None:
         return None
     ideal = configured_draft_tokens + 1.0 if configured_draft_tokens else None
+    acceptance = _figure("acceptance" if ideal else "tokens_per_step", found, ACCEPTANCE, 1 / (ideal or 1.0))
     prefill = _figure("prefill", found, PREFILL)
     sides = (pairs.arm, pairs.baseline)
     is_late = any(each.name == MEAN_TTFT for side in sides for each in late_figures(side))
@@ -151,7 +152,7 @@ def explain_speedup(pairs: Pairs, configured_draft_tokens: int, seed: int) -> Pr
             source="both",
             missing="" if ideal else _NO_IDEAL,
         ),
-        acceptance=_figure("acceptance" if ideal else "tokens_per_step", found, ACCEPTANCE, 1 / (ideal or 1.0)),
+        acceptance=acceptance.within(1 / ideal, 1.0) if ideal else acceptance.within(1.0),
         step_cost=_figure("step_cost", found, STEP_TIME),
         prefill=prefill,
         length=_figure("length", found, LENGTH),

@@ -171,7 +171,7 @@ def project_mix(pairs: Pairs, shares: Mapping[str, float], seed: int) -> MixEsti
     sums = MixSums.of(by_category[0].layout.of_cells(counts), matrices, shares)
     return MixEstimate(
         speedup=_figure(SPEEDUP, "ratio", sums, SPEED, seed),
-        acceptance_length=_figure(LENGTH, "tokens/step", sums, ACCEPTANCE, seed),
+        acceptance_length=_figure(LENGTH, "tokens/step", sums, ACCEPTANCE, seed).within(1.0),
         categories=_mix_categories(list(shares), sums),
     )
 

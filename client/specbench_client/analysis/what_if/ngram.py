@@ -148,10 +148,10 @@ def _sources(ids: Tokens, lookup: NgramLookup) -> Tokens:
     return sources
 
 
-DRAFTED = FigureDescription("ratio", "steps that found a match to draft from / steps", "replayed")
-RATE = FigureDescription("ratio", "accepted / drafted tokens", "replayed")
+DRAFTED = FigureDescription("ratio", "steps that found a match to draft from / steps", "replayed", 0.0, 1.0)
+RATE = FigureDescription("ratio", "accepted / drafted tokens", "replayed", 0.0, 1.0)
 COPIED = FigureDescription(
-    "ratio", "share of the output's token 4-grams that occur in the prompt, mean over answers", "token ids"
+    "ratio", "share of the output's token 4-grams that occur in the prompt, mean over answers", "token ids", 0.0, 1.0
 )
 NGRAM = "ngram"
 Progress = Callable[[int, int], None]

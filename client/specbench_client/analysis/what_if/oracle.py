@@ -61,7 +61,7 @@ HEADROOM = FigureDescription(
     SPEEDUP.source,
 )
 CENSORED = FigureDescription(
-    "ratio", "steps whose drafts were all accepted / steps, at the run's own draft length", "records"
+    "ratio", "steps whose drafts were all accepted / steps, at the run's own draft length", "records", 0.0, 1.0
 )
 _BASELINE = FigureDescription("ratio", "the baseline over itself", "by definition")
 

@@ -128,11 +128,13 @@ class ResampledNumber:
 
 @dataclass(frozen=True)
 class FigureDescription:
-    """Unit, definition and source of a figure."""
+    """Unit, definition, source and possible values of a figure."""
 
     unit: str
     definition: str
     source: str
+    lowest: float = -np.inf
+    highest: float = np.inf
 
 
 def resample(ratios: Sequence[SummedRatio], layout: RowLayout) -> list[ResampledNumber]:
@@ -175,7 +177,7 @@ def figure_of(number: ResampledNumber, layout: ResamplingLayout, words: FigureDe
         n=layout.prompts,
         interval=interval,
         source=words.source,
-    )
+    ).within(words.lowest, words.highest)
 
 
 # The time of a walk by the step-cost model. Each request is a batch of B copies of itself, as in the published runs:
@@ -214,9 +216,9 @@ def _target(cost: CostModel, cached: Values, tokens: Values) -> Values:
     return target.fixed_s + target.per_token_s * tokens + target.per_cached_token_s * cached
 
 
-AL = FigureDescription("tokens/step", "(output tokens - 1) / steps, pooled over steps", "walked again")
+AL = FigureDescription("tokens/step", "(output tokens - 1) / steps, pooled over steps", "walked again", 1.0)
 AL_MEAN = FigureDescription(
-    "tokens/step", "(output tokens - 1) / steps of each answer, mean over answers", "walked again"
+    "tokens/step", "(output tokens - 1) / steps of each answer, mean over answers", "walked again", 1.0
 )
 SPEEDUP = FigureDescription(
     "ratio",

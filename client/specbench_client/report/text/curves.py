@@ -182,7 +182,13 @@ def break_even_table(summary: RunSummary) -> TextTable:
     """
     rows = [_break_even(cell, cell.prediction) for cell in summary.cells if cell.prediction]
     title = "Acceptance length (emitted, pooled) needed to break even in decoding"
-    return TextTable(title, BREAK_EVEN_COLUMNS, rows, words=BREAK_EVEN_COLUMNS[:2])
+    return TextTable(
+        title,
+        BREAK_EVEN_COLUMNS,
+        rows,
+        words=BREAK_EVEN_COLUMNS[:2],
+        caption="AL measured: over pairs of requests with all factors on both sides; in the results, over all requests",
+    )
 
 
 def _break_even(cell: Cell, found: Prediction) -> list[str]:
