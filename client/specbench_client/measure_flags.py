@@ -200,7 +200,8 @@ _NAMES = {flag.field: flag.name for flag in FLAGS} | {
 _VALUES = "|".join([*PromptCache, *ArrivalProcess])
 _FIELD = re.compile(
     r"(?<![\w./-])(?:spec(?:\.load(?:\.arrival)?)?: |(?:spec\.)?(?:workloads\[0\]\.)?"
-    rf"(?P<field>{'|'.join(map(re.escape, sorted(_NAMES, key=len, reverse=True)))})(?!\w)(?::(?= (?:{_VALUES})\b))?"
+    rf"(?P<field>{'|'.join(map(re.escape, sorted(_NAMES, key=len, reverse=True)))})(?!\w)"
+    rf"(?::?(?P<value> (?:{_VALUES})\b))?"
     r"|spec\.(?=(?:engine|load|model|workloads)\b))"
 )
 
@@ -210,6 +211,11 @@ def with_flag_names(text: str) -> str:
 
     The path of a problem with several flags (`spec: `, `spec.load: `) is left out; elsewhere `spec.load` is `load`.
 
-    No colon remains before the value of an enum: `promptCache: Disabled` becomes `--prompt-cache Disabled`.
+    A value behind it is spelled as in `--help`: `promptCache: AsServed` becomes `--prompt-cache as-served`.
     """
-    return _FIELD.sub(lambda found: _NAMES[found["field"]] if found["field"] else "", text)
+    return _FIELD.sub(_as_flag, text)
+
+
+def _as_flag(found: re.Match[str]) -> str:
+    value = re.sub("(?<=[a-z])(?=[A-Z])", "-", found["value"] or "").lower()
+    return f"{_NAMES[found['field']]}{value}" if found["field"] else ""

@@ -367,7 +367,7 @@ def iterate_rows(path: Path, source: Source, most: int = LINE_BYTES_MAX) -> Iter
         raise BadInput(f"{path}: is a folder: give the path of a file in it")
     if not path.is_file():
         remedy = (
-            "relative paths start at the folder of the spec (in a pod, the file must be in the client's image);"
+            "relative paths start at the spec's folder (in a pod, the file must be in the client's image);"
             " or give s3://BUCKET/KEY"
         )
         raise BadInput(f"{path}: no such file: {remedy}")
