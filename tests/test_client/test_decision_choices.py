@@ -36,7 +36,7 @@ from specbench_client.documents.recommendation import (
     SloTarget,
 )
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary
-from specbench_client.report.text.decision import decision_report
+from specbench_client.report.text.decision import choices_table, decision_report
 from specbench_testing.decision_summaries import DRAFTERS, TOKENS, Given, figure, plan_of, summary_of
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
@@ -239,8 +239,8 @@ def test_all_invalid_cells_give_no_recommendation_with_a_reason() -> None:
         " the baseline, ngram are unknown at 1 (invalid (ClientSaturated)): measure again (the run is not trustworthy)"
     )
     assert (
-        "The run is not trustworthy (ClientSaturated, ChunksCoalesced), and neither is this recommendation: `specbench"
-        " report` shows what to do." in found.limits
+        "The run is not trustworthy (ClientSaturated, ChunksCoalesced), and neither is this recommendation: the run's"
+        " report shows what to do." in found.limits
     )
 
 
@@ -258,10 +258,22 @@ def test_gain_over_too_few_repeats_has_no_interval(load: int) -> None:
 
 
 @pytest.mark.runs
-@pytest.mark.parametrize(("half", "words"), [(0.3, ", excludes a gain above 62%; about "), (0.9, "], about ")])
-def test_what_would_decide_follows_what_is_excluded_if_anything_is(half: float, words: str) -> None:
-    (choice,) = decide(BASE, Given("eagle3", gain=1.2, half=half)).choices
+@pytest.mark.parametrize(
+    ("gain", "half", "words"),
+    [
+        (1.2, 0.3, ", excludes a gain above 62%; about "),
+        (1.45, 0.4, "], about "),
+        (1.2, 0.9, "(1.20x [0.49, 2.95]); keep"),  # too wide for a forecast
+    ],
+)
+def test_what_would_decide_follows_what_is_excluded_if_anything_is(gain: float, half: float, words: str) -> None:
+    (choice,) = decide(BASE, Given("eagle3", gain=gain, half=half)).choices
     assert words in choice.reason
+
+
+def test_the_answer_at_the_best_load_is_listed_once() -> None:
+    found = decide(*(Given(arm, load, gain=gain) for arm, gain in (("none", None), ("ngram", 1.5)) for load in (1, 8)))
+    assert sorted(row[0] for row in choices_table(found).rows) in (["1", "8 (best)"], ["1 (best)", "8"])
 
 
 def test_indistinguishable_arms_are_named() -> None:

@@ -134,7 +134,7 @@ REFUSED: dict[str, tuple[str, RunSummary, str, str]] = {
     "endpoint": ("external", paying(), "DrafterUnknown", "options are unknown"),
     "research runtime": ("transformers", paying("ngram"), "ResearchRuntime", "measure the arm on the engine"),
     "untrustworthy": (
-        "vllm", paying(doubts=["ClientSaturated"]), "NotTrustworthy", "specbench report",
+        "vllm", paying(doubts=["ClientSaturated"]), "NotTrustworthy", "its report",
     ),
     "inconclusive": (
         "vllm", summary_of(BASE, Given("eagle3", gain=1.2, half=0.3)), "Inconclusive",

@@ -143,8 +143,8 @@ def _state(each: CandidateCell) -> str:
     }[each.candidate.conclusion]
     more = ""
     if gain is not None and each.candidate.conclusion is Verdict.INDISTINGUISHABLE:
-        known = [gain.excluded, _what_would_decide(gain, len(each.cell.points))]
-        more = f", {'; '.join(filter(None, known))}"
+        would_decide = "" if gain.is_too_wide else _what_would_decide(gain, len(each.cell.points))
+        more = f", {'; '.join(filter(None, [gain.excluded, would_decide]))}".rstrip(", ")
     return f"{words} ({_words(gain)}{each.loads}{more})" if gain is not None and gain.value is not None else words
 
 

@@ -100,7 +100,7 @@ def _reject_run(plan: Plan, summary: RunSummary) -> None:
         raise EvidenceInsufficient(message, "ResearchRuntime")
     if not summary.trustworthy:
         raise EvidenceInsufficient(
-            "the run is not trustworthy: `specbench report` lists its findings; remove their causes and measure again",
+            "the run is not trustworthy: its report lists the findings; remove their causes and measure again",
             "NotTrustworthy",
         )
 

@@ -109,7 +109,7 @@ def limits_of(
     across = any(each.load not in (None, each.baseline_load) and each.baseline_load for each in choices)
     found = [
         SIMULATED if summary.simulated else "",
-        f"The run is not trustworthy ({', '.join(doubted)}), and neither is this recommendation: `specbench report`"
+        f"The run is not trustworthy ({', '.join(doubted)}), and neither is this recommendation: the run's report"
         " shows what to do."
         if not summary.trustworthy
         else "",
