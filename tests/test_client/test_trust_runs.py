@@ -22,6 +22,7 @@ from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.trends import with_divided_rounds
 from specbench_client.documents.finding import Severity
+from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.summary import ClientHealth, CounterDeltas
 from specbench_client.metrics.late_sends import late_figures
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
@@ -126,6 +127,29 @@ def test_findings_of_a_run(
     world: SyntheticRun, corruptions: Corruptions | None, expected: list[tuple[str, Severity]]
 ) -> None:
     assert sorted(found(world, corruptions)) == sorted(expected)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("load", "rows", "limits"),
+    [
+        ({"requests": 8}, 60, [["load.requests"], ["load.requests"]]),
+        ({"requestsPerStream": 8}, 20, [["load.requestsPerStream"], ["load.requestsPerStream"]]),
+        ({"requests": 8}, 19, [[], ["load.requests"]]),  # too few for the workload, but more than were sent
+        ({"requests": 8}, 8, [[], []]),
+        ({}, 60, [[], []]),
+    ],
+)
+def test_few_prompts_of_workload_or_categories_name_what_limits_them(
+    load: dict[str, int], rows: int, limits: list[list[str]]
+) -> None:
+    world = SyntheticRun(prompts=8, edits={"spec.load": {"concurrency": [1], **load}})
+    coverage = PromptCoverage(rows=rows, requested=rows, used=rows, turns=rows, source="jsonl")
+    assert limits == sorted(
+        re.findall(r"load\.\w+", each.message)
+        for each in run_findings(world, Corruptions(coverage={"chat": coverage}))
+        if each.check == "TooFewPrompts"
+    )
 
 
 @pytest.mark.runs

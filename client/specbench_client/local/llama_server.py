@@ -266,7 +266,8 @@ def llama_server(**options: Any) -> None:
 
     \b
       specbench llama-server -m MODEL.gguf --port 8001 -np 1 --metrics
-      specbench llama-server -m MODEL.gguf --port 8002 -np 1 --metrics --spec-type ngram-simple
+      specbench llama-server -m MODEL.gguf --port 8002 -np 1 --metrics --spec-type ngram-simple \\
+        --spec-ngram-simple-size-n 3 --spec-ngram-simple-size-m 3
 
     Flags that would have no effect are refused, such as a drafter's without its --spec-type. Needs the extra llama-cpp;
     `specbench demo` makes a model.

@@ -38,8 +38,9 @@ from specbench_client.trust.evidence import PointEvidence, RunEvidence
         "One draft token proves that the drafter works; an arm whose drafter never drafts is a second baseline."
     ),
     remedy=(
-        "Check the engine's log and arguments (a drafter without its model, a model without its method), and enable"
-        " its acceptance metrics."
+        "Check the engine's log and arguments (a drafter without its model, a model without its method; llama.cpp's"
+        " ngram-simple drafts only after 12 tokens that occurred before, unless --spec-ngram-simple-size-n is smaller),"
+        " and enable its acceptance metrics."
     ),
 )
 def never_drafted(evidence: PointEvidence) -> CheckResults:

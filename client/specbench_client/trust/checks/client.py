@@ -255,7 +255,7 @@ def _coalesced(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
 
 def _unless_of_one_step(evidence: PointEvidence) -> str:
     return (
-        ", unless one step emits several chunks (the endpoint does not report its drafts)"
+        ", unless one step emits several chunks (neither answers nor counters show how many tokens a step drafts)"
         if evidence.drafts is None
         else ""
     )

@@ -344,10 +344,10 @@ IN_FLIGHT = 1.5
     ),
     remedy=(
         "Measure higher loads too, up to your service's: of load.concurrency or load.rate, whichever this run has."
-        " `specbench report` then shows the load at which the gain ends."
+        " The report then shows the load at which the gain ends."
     ),
     imported_remedy=(
-        "Run the benchmark at higher loads too, up to your service's, and import all files; `specbench report` then"
+        "Run the benchmark at higher loads too, up to your service's, and import all files; the report then"
         " shows the load at which the gain ends."
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -83,23 +83,33 @@ NAMED = 8
         " heterogeneous data; below 5, resampling has at most 35 different samples, and no interval is valid. A small"
         " category affects only its own row: figures of the workload use all prompts."
     ),
-    remedy="Use more prompts from your own traffic; 80 per category is a good number.",
+    remedy=(
+        "Send more prompts from your own traffic; 80 per category is a good number. Raise the setting that the message"
+        " names, if it names one; else add prompts to the dataset."
+    ),
 )
 def too_few_prompts(evidence: RunEvidence) -> CheckResults:
     """The steady state of a cell has few different prompts of a workload, or of one of its categories."""
-    return [*_of_workloads(evidence.prompts), *_of_categories(evidence)]
+    return [*_of_workloads(evidence), *_of_categories(evidence)]
 
 
-def _of_workloads(counts: Mapping[str, int]) -> Iterator[CheckResult]:
-    for workload, prompts in counts.items():
+def _of_workloads(evidence: RunEvidence) -> Iterator[CheckResult]:
+    for workload, prompts in evidence.prompts.items():
         if prompts >= INFO_BELOW:
             continue
-        severity = Severity.WARNING if prompts < WARNING_BELOW else Severity.INFO
+        severity, threshold = (
+            (Severity.WARNING, WARNING_BELOW) if prompts < WARNING_BELOW else (Severity.INFO, INFO_BELOW)
+        )
         message = (
             f"the figures of workload {workload!r} rest on {prompts} different prompts and are valid only for those"
         )
-        threshold = WARNING_BELOW if severity is Severity.WARNING else INFO_BELOW
-        yield CheckResult(severity, message, value=prompts, threshold=threshold, workload=workload)
+        yield CheckResult(
+            severity,
+            message + _what_limits(evidence, workload, threshold),
+            value=prompts,
+            threshold=threshold,
+            workload=workload,
+        )
 
 
 def _of_categories(evidence: RunEvidence) -> Iterator[CheckResult]:
@@ -113,8 +123,23 @@ def _of_categories(evidence: RunEvidence) -> Iterator[CheckResult]:
             f"categories of workload {workload!r} have fewer than {INTERVAL_FROM} different prompts: {named}."
             " Their figures are valid only for those prompts and have no interval"
         )
-        fewest = min(few.values())
-        yield CheckResult(Severity.INFO, message, value=fewest, threshold=INTERVAL_FROM, workload=workload)
+        yield CheckResult(
+            Severity.INFO,
+            message + _what_limits(evidence, workload, evidence.prompts[workload] + 1),
+            value=min(few.values()),
+            threshold=INTERVAL_FROM,
+            workload=workload,
+        )
+
+
+def _what_limits(evidence: RunEvidence, workload: str, enough: int) -> str:
+    """Return which setting sends fewer prompts than the dataset has; empty if it has not `enough`, or all are sent."""
+    coverage, load = evidence.coverage.get(workload), evidence.plan.load.to_dict()
+    return "".join(
+        f"; the dataset has {coverage.used}, but load.{name} sends fewer"
+        for name in ("requests", "requestsPerStream", "durationSeconds")
+        if coverage is not None and coverage.used >= enough and name in load
+    )
 
 
 MOVED_MIN = 0.008
@@ -283,7 +308,8 @@ def _share(evidence: PointEvidence) -> float | None:
         " hits look the same: if your traffic is like that, TTFT is right."
     ),
     remedy=(
-        "After an interruption, measure its repeats again; else give more prompts, so that none is sent twice; give the"
+        "After an interruption, repeat the same command with `--retry-invalid` (on a cluster, create the SpecBenchRun"
+        " again with results.adopt and retries); else give more prompts, so that none is sent twice; give the"
         " beginning that they share as systemPrompt; restart running servers, or empty their caches, before you send"
         " the same prompts again; or declare promptCache: Disabled and switch the engines' caches off."
     ),
