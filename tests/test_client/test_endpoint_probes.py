@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -176,7 +177,16 @@ def test_the_forecast_is_the_least_that_both_servers_need_at_each_load(
     size = given.get(flags[0] if flags else "", (8, None))
     assert (sized.plan.load.requests_per_stream, sized.plan.load.duration_seconds) == size
     text = capsys.readouterr().err
+    assert f"each repeat has {next(filter(None, size))} " in text
     whole_s = load_s * len(sized.plan.load.levels)
     at_each = f", {timedelta(seconds=load_s)} at each load" if loads else ""
     assert f" {timedelta(seconds=whole_s)}{at_each}, and longer" in text
     assert (f"only concurrency 1: {timedelta(seconds=load_s)}" in text) == bool(loads)
+
+
+def test_an_interruption_before_the_first_point_names_how_to_go_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure_choices, "choose_what_is_open", Mock(side_effect=KeyboardInterrupt))
+    assert exit_code(["measure", "--endpoint", URL, "--model", "m", "-c", "1"]) == 130
+    assert "run the same command again" in capsys.readouterr().err

@@ -42,7 +42,7 @@ from specbench_client.cli.options import (
 )
 from specbench_client.cli.streams import echo
 from specbench_client.dialects.recognition import engine_url, server_address
-from specbench_client.errors import BadInput
+from specbench_client.errors import BadInput, Interrupted
 from specbench_client.known_secrets import api_key_header, keep_headers_secret
 from specbench_client.load.machine_limits import usable_cores
 from specbench_client.load.worker_shares import RATE_PER_WORKER, STREAMS_PER_WORKER, WORKERS_PER_CORE
@@ -219,7 +219,13 @@ def planned_measurement(options: Mapping[str, Any]) -> tuple[Plan, RunOptions]:
     from specbench_client.cli.run_execution import RunOptions  # noqa: PLC0415
     from specbench_client.drive.options import ClientOptions  # noqa: PLC0415
 
-    chosen = choose_what_is_open(wanted, headers)
+    try:
+        chosen = choose_what_is_open(wanted, headers)
+    except (Interrupted, KeyboardInterrupt) as error:
+        raise Interrupted(
+            "interrupted before the first point: nothing was measured, earlier results are kept; run the same command"
+            " again"
+        ) from error
     return chosen.plan, RunOptions(
         base_dir=Path.cwd(),
         results=options["results"],

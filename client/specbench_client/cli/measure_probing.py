@@ -137,8 +137,11 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     plan = wanted.plan
     closed = plan.load.concurrency is not None and plan.load.duration_seconds is None
     prompts = _prompts(plan)
-    echo(f"timing {PROBES} requests to each server, one at a time", err=True)
-    probed_s, turns = run_until_interrupted(probe_requests_s(plan, prompts, headers)), prompts.turns / len(prompts.rows)
+    echo(f"timing {PROBES} requests to each server, one at a time; --requests N begins without", err=True)
+    probed_s, turns = (
+        run_until_interrupted(probe_requests_s(plan, prompts, headers, lambda line: echo(line, err=True))),
+        prompts.turns / len(prompts.rows),
+    )
     request_s, least_s = max(map(mean, probed_s)), sum(map(min, probed_s)) * turns
     given = plan.load.requests_per_stream or plan.load.duration_seconds
     size = given or size_of_repeat(load_arrival_plan(plan, Path.cwd(), {}), request_s * turns)
@@ -148,8 +151,8 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
     sized = wanted.with_options(**{"requests_per_stream" if closed else "duration": size})
     of_each = f", {timedelta(seconds=int(load_s))} at each load" if loads > 1 else ""
     echo(
-        f"a request takes {min(map(min, probed_s)):.2g} to {max(map(max, probed_s)):.2g} s, and each repeat has {size}"
-        f" {unit} changes this);"
+        f"a request takes {min(map(min, probed_s)):.2g} to {max(map(max, probed_s)):.2g} s, and each repeat has"
+        f" {size * turns if closed else size:.4g} {unit}, now {size}, changes this);"
         f" {repeats} repeats of {len(plan.arms)} servers at {counted(loads, 'load')} take at least"
         f" {timedelta(seconds=int(loads * load_s))}{of_each}, and longer where load slows the servers down or answers"
         " are longer"

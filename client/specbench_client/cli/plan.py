@@ -252,8 +252,8 @@ def _prompts(plan: Plan, base_dir: Path) -> dict[str, Prompts]:
 
 
 def _described(prompts: Prompts) -> dict[str, object]:
-    """Return counts of prompts, requests and categories, and lengths in tokens of o200k_base."""
-    facts: dict[str, object] = {"prompts": len(prompts.rows), "requests": prompts.turns}
+    """Return counts of prompts, turns and categories, and lengths in tokens of o200k_base."""
+    facts: dict[str, object] = {"prompts": len(prompts.rows), "turns": prompts.turns}
     facts["categories"] = len({prompt.category for prompt in prompts.rows})
     facts |= _coverage(prompts.coverage) if prompts.coverage else {}
     lengths = measure_lengths(prompts.rows)

@@ -107,12 +107,19 @@ def size_of_repeat(arrivals: ArrivalPlan, request_s: float) -> int:
     return next(size for size in SIZES if size >= min(wanted, SIZES[-1]))
 
 
-async def probe_requests_s(plan: Plan, prompts: Prompts, headers: Mapping[str, str]) -> list[list[float]]:
-    """Return the durations of requests to each endpoint in seconds, one at a time. Raises EngineFailed."""
-    return [await _probe(plan, arm, prompts, headers) for arm in plan.arms]
+async def probe_requests_s(
+    plan: Plan, prompts: Prompts, headers: Mapping[str, str], report: Callable[[str], None]
+) -> list[list[float]]:
+    """Return the durations of requests to each endpoint in seconds, one at a time. Raises EngineFailed.
+
+    `report`: gets a line for each request that takes longer than a repeat should.
+    """
+    return [await _probe(plan, arm, prompts, headers, report) for arm in plan.arms]
 
 
-async def _probe(plan: Plan, arm: Arm, prompts: Prompts, headers: Mapping[str, str]) -> list[float]:
+async def _probe(
+    plan: Plan, arm: Arm, prompts: Prompts, headers: Mapping[str, str], report: Callable[[str], None]
+) -> list[float]:
     """Send fillers, whose texts no later request contains, so that no prompt cache is filled with the prompts."""
     fill, records, took_s = FillerPlan(prompts.rows, PROBES_MAX, 0), list[Record](), list[float]()
     async with probe_client(plan, arm, headers) as client:
@@ -121,6 +128,8 @@ async def _probe(plan: Plan, arm: Arm, prompts: Prompts, headers: Mapping[str, s
             records.append((await take_first_turn(client, filler_conversation(fill, len(records), 0))).record)
             if records[-1].error_class is None:
                 took_s.append(time.monotonic() - begun)
+                if took_s[-1] > REPEAT_S:
+                    report(f"{arm.name}: request {len(took_s)} of {PROBES} took {took_s[-1]:.0f} s")
             elif records[-1].error_class != ErrorClass.HTTP_4XX:
                 break
     _answered(records, f"{arm.endpoint.address if arm.endpoint else ''} failed a first request")
