@@ -405,7 +405,14 @@ def undecided(tmp_path: Path, stop: str | None, repeats: int, begun: int) -> Run
 @pytest.mark.runs
 @pytest.mark.parametrize(
     ("stop", "repeats", "begun", "lines_expected"),
-    [("WhenDecided", 4, 0, 1), ("WhenDecided", 3, 0, 1), (None, 3, 0, 1), (None, 3, 1, 0), (None, 2, 0, 0)],
+    [
+        ("WhenDecided", 6, 0, 1),
+        ("WhenDecided", 4, 0, 1),
+        ("WhenDecided", 3, 0, 1),
+        (None, 3, 0, 1),
+        (None, 3, 1, 0),
+        (None, 2, 0, 0),
+    ],
 )
 def test_an_undecided_comparison_reports_its_speedups_so_far(
     tmp_path: Path, stop: str | None, repeats: int, begun: int, lines_expected: int
@@ -414,9 +421,19 @@ def test_an_undecided_comparison_reports_its_speedups_so_far(
     assert not report_speedups_so_far(undecided(tmp_path, stop, repeats, begun), lines.append)
     assert len(lines) == lines_expected
     for line in lines:
-        figures = r"(\d\.\d\dx \[\d\.\d\d, \d\.\d\d\]|too early to tell)"
-        speedups = rf"eagle3 {figures} at concurrency \d+(, excludes a gain above \d+%)?$"
-        assert re.search(rf"after {repeats} repeats: {speedups}", line)
+        speedup = (
+            r"eagle3 1?\d\.\d\dx( \[\d\.\d\d, \d\.\d\d\])? at concurrency \d+(, (excludes a gain|interval too) .*)?$"
+        )
+        assert re.search(rf"after {repeats} repeats{' of at least 6' if stop and repeats < 6 else ''}: {speedup}", line)
+
+
+@pytest.mark.runs
+def test_an_invalid_comparison_so_far_names_the_finding(tmp_path: Path) -> None:
+    run, lines = undecided(tmp_path, None, 0, 0), list[str]()
+    for point in run.plan.points:
+        store_point(PointStore(run.store), *point_of(SERVERS, point, Corruptions(records=failing_in_a_repeat)))
+    assert not report_speedups_so_far(run, lines.append)
+    assert ["RequestsFailed, BaselineInvalid" in line for line in lines] == [True]
 
 
 @pytest.mark.parametrize(
@@ -438,9 +455,9 @@ def test_a_run_goes_on_while_an_interval_is_too_wide(low: float, settled: bool) 
 
 @pytest.mark.parametrize(
     ("low", "high", "words"),
-    [(0.03, 160.0, "too early to tell"), (0.72, 1.43, r"1\.00x"), (0.4, 1.01, "too early"), (1.1, 2.8, "too early")],
+    [(0.03, 160.0, "1.00x at"), (0.72, 1.43, "1.00x [0.72, 1.43] at"), (0.4, 1.01, "1.00x at"), (1.1, 2.8, "1.00x at")],
 )
-def test_a_speedup_so_far_that_answers_nothing_has_no_figures(
+def test_a_speedup_so_far_has_no_interval_that_is_too_wide(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, low: float, high: float, words: str
 ) -> None:
     run, lines = undecided(tmp_path, "WhenDecided", 4, 0), list[str]()
@@ -451,8 +468,8 @@ def test_a_speedup_so_far_that_answers_nothing_has_no_figures(
     changed = replace(judged, cell=judged.cell.model_copy(update={"speedup": figure}))
     monkeypatch.setattr(write_results, "evaluate_cells", lambda *_, **__: [changed])
     assert not report_speedups_so_far(run, lines.append)
-    assert re.search(rf"after 4 repeats: eagle3 {words}.* at concurrency", lines[0])
-    assert ("[" in lines[0]) == ("x" in words)
+    assert f"after 4 repeats of at least 6: eagle3 {words} concurrency" in lines[0]
+    assert lines[0].endswith("interval too wide") == ("[" not in words)
 
 
 @pytest.mark.runs

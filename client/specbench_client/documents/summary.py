@@ -339,13 +339,13 @@ class Cell(LoadResult):
     findings: list[str] = []
     """Names of the checks that reported a finding here."""
 
-    def own_findings(self, findings: Iterable[Finding]) -> list[Finding]:
-        """Return the findings of this cell and its points, out of those of the whole run."""
-        place = (self.arm, self.workload, self.level.label)
-        return [finding for finding in findings if (finding.arm, finding.workload, finding.load) == place]
+    def own_findings(self, findings: Iterable[Finding], *others: str) -> list[Finding]:
+        """Return the findings of this cell, its points and `others`, other arms, out of those of the whole run."""
+        arms, place = (self.arm, *others), (self.workload, self.level.label)
+        return [each for each in findings if each.arm in arms and (each.workload, each.load) == place]
 
     def why_invalid(self, findings: Iterable[Finding]) -> str:
-        """Return `invalid (ClientSaturated)`, with the checks that invalidated this cell; empty if it is valid.
+        """Return `invalid (ClientSaturated)`, with the checks that invalidated it or its baseline; empty if valid.
 
         `findings`: those of the whole run. A cell may have warnings and notes too, which are not reasons.
         """
@@ -353,7 +353,7 @@ class Cell(LoadResult):
             return ""
         if not self.points:
             return NOT_MEASURED
-        names = dict.fromkeys(finding.check for finding in self.own_findings(findings) if finding.invalidates)
+        names = dict.fromkeys(each.check for each in self.own_findings(findings, BASELINE_NAME) if each.invalidates)
         return f"invalid ({', '.join(names)})" if names else "invalid"
 
     def why_not_compared(self, findings: Iterable[Finding]) -> str:

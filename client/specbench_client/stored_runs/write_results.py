@@ -23,14 +23,15 @@ from specbench_api.launch.launcher import is_pinned
 from specbench_api.outcome.layout import PROVENANCE, REPORT, STATUS, SUMMARY
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.plan.expansion import with_another_round
-from specbench_api.plan.plan import Plan
+from specbench_api.plan.plan import REPEATS_TO_DECIDE, Plan
 from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.point_rows import cells_to_repeat, why_no_rounds_are_added
 from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
 from specbench_client.analysis.summary.stop_rule import decided_after, ended_repeats, may_be_decided
 from specbench_client.analysis.summary.trends import with_divided_rounds
-from specbench_client.documents.figure import Figure
+from specbench_client.documents.figure import TOO_WIDE, Figure
+from specbench_client.documents.finding import Finding
 from specbench_client.documents.manifest import Manifest, PointProvenance
 from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.prompt_coverage import PromptCoverage
@@ -110,17 +111,25 @@ def report_speedups_so_far(run: Run, report: Callable[[str], None]) -> bool:
         return False
     if may_end and decided_after(run.plan, run.manifests, judged) is not None:
         return True
-    known = [(each.cell, each.cell.speedup) for each in judged if each.cell.valid and each.cell.speedup]
-    so_far = [_so_far(cell, each, complete) for cell, each in known]
-    report(f"so far, after {complete} repeats: {'; '.join(so_far) or 'no valid comparison'}")
+    points = with_divided_rounds(run.plan, list(run.point_summaries.values()), _spans(run))
+    findings = [*(one for each in points for one in each.findings), *(one for each in judged for one in each.findings)]
+    compared = [(each.cell, each.cell.speedup) for each in judged if each.cell.speedup]
+    so_far = [_so_far(cell, each, findings, complete) for cell, each in compared]
+    report(
+        f"so far, after {complete} repeats"
+        f"{f' of at least {REPEATS_TO_DECIDE}' if run.plan.stop and complete < REPEATS_TO_DECIDE else ''}"
+        f": {'; '.join(so_far) or 'nothing is compared'}"
+    )
     return False
 
 
-def _so_far(cell: Cell, speedup: Figure, complete: int) -> str:
-    """Return the speed-up so far in words, with the number of repeats that it is of, where some are left out."""
+def _so_far(cell: Cell, speedup: Figure, findings: Sequence[Finding], complete: int) -> str:
+    """Return the speed-up so far, with the number of repeats that it is of, where some are left out; or why not."""
+    if why := cell.why_not_compared(findings):
+        return f"{cell.arm} {why} at {cell.level.words}"
     of_repeats = f" (of {cell.compared_repeats} of them)" if (cell.compared_repeats or 0) < complete else ""
-    known = "too early to tell" if speedup.is_too_wide else speedup.factor
-    return f"{cell.arm} {known} at {cell.level.words}{of_repeats}, {speedup.excluded}".rstrip(", ")
+    known, more = (f"{speedup.value:.2f}x", TOO_WIDE) if speedup.is_too_wide else (speedup.factor, speedup.excluded)
+    return f"{cell.arm} {known} at {cell.level.words}{of_repeats}, {more}".rstrip(", ")
 
 
 def with_retries(run: Run) -> Plan | None:
