@@ -29,11 +29,16 @@ def install_hint(extra: str) -> str:
 
 
 def as_started(text: str) -> str:
-    """Return the text with its commands as this program was started: some runners put no `specbench` on PATH."""
-    if "`specbench " not in text or not (runner := _runner()):
-        return text
+    """Return the text with its commands as this program was started."""
+    return text.replace("`specbench ", f"`{program()} ") if "`specbench " in text else text
+
+
+def program() -> str:
+    """How this program was started: some runners put no `specbench` on PATH."""
+    if not (runner := _runner()):
+        return "specbench"
     extra = "[llama-cpp]" if importlib.util.find_spec("xllamacpp") else ""
-    return text.replace("`specbench ", f"`{runner} {shlex.quote(_wheel() + extra)} specbench ")
+    return f"{runner} {shlex.quote(_wheel() + extra)} specbench"
 
 
 def _runner() -> str:

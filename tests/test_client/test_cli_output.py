@@ -454,5 +454,7 @@ def test_commands_and_hints_are_as_the_program_was_started(
         f"run `{command} report results`; specbench launches `specbench-client`",
         f"Next: `{command} decide results`",
     ]
+    exit_code(["report", "--no-such-flag"])
+    assert f"\nTry '{command} report --help' for help.\n" in capsys.readouterr().err
     other = shlex.quote(f"{wheel}[tokenizers]")
     assert install_hint("tokenizers").startswith(f"{start} {other} specbench" if start else f"pip install {other} (in")

@@ -187,6 +187,6 @@ def test_the_forecast_is_the_least_that_both_servers_need_at_each_load(
 def test_an_interruption_before_the_first_point_names_how_to_go_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure_choices, "choose_what_is_open", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(measure_probing, "choose_what_is_open", Mock(side_effect=KeyboardInterrupt))
     assert exit_code(["measure", "--endpoint", URL, "--model", "m", "-c", "1"]) == 130
     assert "run the same command again" in capsys.readouterr().err

@@ -29,6 +29,7 @@ from specbench_client.cli.streams import (
     tolerate_missing_characters,
 )
 from specbench_client.errors import ClientError, Interrupted, NotDurable
+from specbench_client.optional_dependencies import program
 
 HELP = """Measure whether speculative decoding pays for your traffic, model and hardware.
 
@@ -132,7 +133,7 @@ def exit_code(arguments: list[str]) -> int:
 
 def _exit_code(arguments: list[str]) -> int:
     try:
-        result = cli.main(args=arguments, prog_name="specbench", standalone_mode=False)
+        result = cli.main(args=arguments, prog_name=program(), standalone_mode=False)
     except click.exceptions.Exit as error:
         return int(error.exit_code)
     except (click.Abort, KeyboardInterrupt):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from specbench_client.analysis.drift.request_log import RequestLog
 
 
-RECOMPUTE = "compute it again from the records with `specbench report … --recompute`"
 _NOTHING = Breakdown()
 
 
@@ -88,7 +88,10 @@ def _of_arms(summary: RunSummary, arms: tuple[str, ...], where: str) -> RunSumma
         raise BadInput(f"--arm {unknown[0]}: no such arm in {where}: give one of {', '.join(known)}")
     cells = [cell for cell in summary.cells if not arms or cell.arm in arms]
     if not any(cell.breakdown != _NOTHING for cell in cells):
-        raise BadInput(f"{where}: no cell has a breakdown: {RECOMPUTE}")
+        raise BadInput(
+            f"{where}: no cell has a breakdown: compute it again from the records with `specbench report"
+            f" {shlex.quote(where)} --recompute`"
+        )
     return summary.model_copy(update={"cells": cells})
 
 

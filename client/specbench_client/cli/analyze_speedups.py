@@ -16,7 +16,7 @@ from specbench_client.analysis.curves.draft_lengths import best_draft_lengths
 from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
 from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, OUTPUT, output_option
 from specbench_client.cli.output import print_report
-from specbench_client.cli.run_selection import select_run
+from specbench_client.cli.run_selection import run_arguments, select_run
 from specbench_client.cli.streams import echo
 from specbench_client.cli.value_types import Choice
 from specbench_client.documents.summary import Cell
@@ -38,7 +38,7 @@ from specbench_client.workload.source_detection import guess_dataset
 
 LINES_MAX = 8
 """Excluded cells that an error message lists."""
-REMEDY = "`specbench report` shows the findings of the run, and what to do about them"
+REMEDY = "`specbench report {}` shows the findings of the run, and what to do about them"
 
 
 @click.command()
@@ -59,9 +59,10 @@ def curve(where: str, by: str, output: str, *, latest: bool) -> None:
 
     How curves and their intervals are computed: docs/research/curve.md.
     """
-    found = build_curves(by, select_run(where, latest=latest, ended=True).require_summary())
+    run = select_run(where, latest=latest, ended=True).require_summary()
+    found = build_curves(by, run)
     if not found.curves:
-        remedy = [REMEDY] if found.left_out else []
+        remedy = [REMEDY.format(run_arguments(run.plan, run.uri))] if found.left_out else []
         raise EvidenceInsufficient(
             "\n".join(["no curve can be drawn", *found.left_out[:LINES_MAX], *remedy]), "NothingToDraw"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -259,7 +260,7 @@ class Run(StoredResult):
         unfinished = self.unfinished(stored=self.has_current_summary())
         if unfinished is None:
             return self
-        shown = "`specbench report` shows the preliminary figures."
+        shown = f"`specbench report {shlex.quote(self.uri)}` shows the preliminary figures."
         raise BadInput(f"{self.uri}: {' '.join(unfinished)} {shown}", RUN_UNFINISHED)
 
     def unfinished(self, *, stored: bool) -> tuple[str, str] | None:

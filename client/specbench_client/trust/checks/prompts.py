@@ -308,10 +308,10 @@ def _share(evidence: PointEvidence) -> float | None:
         " hits look the same: if your traffic is like that, TTFT is right."
     ),
     remedy=(
-        "After an interruption, repeat the same command with `--retry-invalid` (on a cluster, create the SpecBenchRun"
-        " again with results.adopt and retries); else give more prompts, so that none is sent twice; give the"
-        " beginning that they share as systemPrompt; restart running servers, or empty their caches, before you send"
-        " the same prompts again; or declare promptCache: Disabled and switch the engines' caches off."
+        "After an interruption, if prompts are left, repeat the same command with `--retry-invalid` (on a cluster,"
+        " create the SpecBenchRun again with results.adopt and retries); else give more prompts, so that none is sent"
+        " twice; give the beginning that they share as systemPrompt; restart running servers, or empty their caches,"
+        " before you send the same prompts again; or declare promptCache: Disabled and switch the engines' caches off."
     ),
 )
 def prompts_sent_again(evidence: CellEvidence | PointEvidence) -> CheckResults:
