@@ -35,10 +35,8 @@ def as_started(text: str) -> str:
 
 def program() -> str:
     """How this program was started: some runners put no `specbench` on PATH."""
-    if not (runner := _runner()):
-        return "specbench"
-    extra = "[llama-cpp]" if importlib.util.find_spec("xllamacpp") else ""
-    return f"{runner} {shlex.quote(_wheel() + extra)} specbench"
+    runner, extra = _runner(), "[llama-cpp]" if importlib.util.find_spec("xllamacpp") else ""
+    return f"{runner} {shlex.quote(_wheel() + extra)} specbench" if runner else "specbench"
 
 
 def _runner() -> str:

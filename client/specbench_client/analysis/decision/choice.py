@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.drafter import BASELINE_NAME, TEXT_ONLY
+from specbench_api.spec.load import REPEATS_MAX
 from specbench_client.analysis.decision.candidates import CandidateCell
 from specbench_client.analysis.decision.request import WORTH
 from specbench_client.analysis.statistics.effects import is_larger
@@ -143,8 +144,8 @@ def _state(each: CandidateCell) -> str:
     }[each.candidate.conclusion]
     more = ""
     if gain is not None and each.candidate.conclusion is Verdict.INDISTINGUISHABLE:
-        would_decide = "" if gain.is_too_wide else _what_would_decide(gain, len(each.cell.points))
-        more = f", {'; '.join(filter(None, [gain.excluded, would_decide]))}".rstrip(", ")
+        known = [gain.excluded, "" if gain.is_too_wide else _what_would_decide(gain, len(each.cell.points))]
+        more = f", {'; '.join(filter(None, known))}".removesuffix(", ")
     return f"{words} ({_words(gain)}{each.loads}{more})" if gain is not None and gain.value is not None else words
 
 
@@ -153,7 +154,8 @@ def _what_would_decide(gain: Figure, repeats: int) -> str:
     assert gain.interval is not None, "an indistinguishable gain has one"
     value, half = math.log(gain.value or 1.0), math.log(gain.interval.high / gain.interval.low) / 2
     needed = repeats * (half / max(value, math.log(WORTH) - value)) ** 2
-    return f"about {math.ceil(needed)} repeats, or more prompts, would decide"
+    more = f"about {math.ceil(needed)} repeats" if needed <= REPEATS_MAX else "more requests in each repeat"
+    return f"{more}, or more prompts, would decide"
 
 
 def _words(gain: Figure | None) -> str:
