@@ -90,7 +90,7 @@ class FigureInterval(ApiModel):
 # documents only render the figure.
 
 
-WIDE = 2.5
+WIDE = 3.0
 """An interval of a ratio is too wide for a figure if its upper bound is more than this many times its lower one."""
 TOO_WIDE = "interval too wide"
 

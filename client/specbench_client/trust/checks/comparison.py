@@ -339,7 +339,7 @@ def _noisier_than_the_effect(evidence: CellEvidence) -> CheckResults:
     rationale=(
         "Such an interval states no figure, also if it excludes 1. NoisyRepeats compares repeats of"
         f" {REQUESTS_MIN} requests or more; the interval shows noise with any number. With a run-to-run noise of 5 % in"
-        " each server, three repeats give such an interval in about 1 of 1,000 runs."
+        " each server, three repeats give such an interval in about 1 of 10,000 runs."
     ),
     remedy="Stop other work on a busy machine; measure again, with more requests in each repeat, and more repeats.",
 )
