@@ -214,4 +214,4 @@ def set_up_logs(settings: OperatorSettings) -> None:
 def _is_no_repetition(record: logging.LogRecord) -> bool:
     """Whether a message of kopf about a failed request is about the first try. Resync reports a missing right."""
     message = record.getMessage()
-    return not message.startswith("Request attempt ") or ("#1 " in message and "APIForbiddenError" not in message)
+    return not message.startswith("Request attempt ") or ("#1 " in message and "HTTP 403" not in message)

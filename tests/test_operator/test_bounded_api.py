@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
@@ -24,6 +24,7 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.cluster.bounded_json import LEVELS_KEPT, LIST_BYTES_AT_ONCE, parse_json, parse_list
 from specbench_operator.cluster.kubernetes_api import ANSWER_BYTES_MAX, CONFIG_MAP, RUN, KubernetesApi, connect, path_of
+from specbench_operator.cluster.leader_election import LEASE
 from specbench_operator.cluster.object_cache import ObjectCache
 from specbench_operator.errors import Retry
 from specbench_operator.handlers.list_watch import open_session
@@ -78,11 +79,48 @@ def test_only_values_below_the_kept_levels_are_dropped() -> None:
     assert found == {"b": "}]\\", "c": [{"d": 1.5}, -2, None, True]}
 
 
-@pytest.mark.parametrize("text", [b"", b"[1", b'{"a": NaN}', b"[" * 5_000, b"]" * 5_000])
-def test_other_invalid_json_is_an_error_that_is_retried(text: bytes) -> None:
-    with server(lambda _path, _query: text) as url, pytest.raises(Retry, match="get /api") as refused:
-        api_of(url).get(CONFIG_MAP, "team", "x")
-    assert refused.value.reason == "ApiUnreachable"
+OBJECT = b'{"kind": "Lease", "metadata": {"resourceVersion": "1"}}'
+PAGE = b"<html>%s</html>" % (b"[" * 5_000)
+REQUESTS: list[Callable[[KubernetesApi], object]] = [
+    lambda api: api.get(LEASE, "team", "x"),
+    lambda api: api.merge(LEASE, "team", "x", {}),
+    lambda api: api.create({"kind": LEASE, "metadata": {"namespace": "team"}}),
+    lambda api: api.version(RUN, None),
+    # The answers to these may have no version.
+    lambda api: api.delete(LEASE, "team", "x", "uid"),
+    lambda api: api.list(RUN, None),
+    lambda api: api.is_served(RUN),
+]
+
+
+@pytest.mark.parametrize(
+    ("send", "status", "body", "reason"),
+    [
+        *(
+            (send, *row)
+            for send in REQUESTS
+            for row in (
+                *((200, text, "ApiUnreachable") for text in (b"", b"[1", b'{"a": NaN}', b"[" * 5_000, b"]" * 5_000)),
+                *((200, text, "ApiUnreachable") for text in (b"null", b"[]", b"5", b"{}", PAGE)),
+                *((status, PAGE, "ApiFailing") for status in (404, 410, 500, 502, 600)),
+                *((status, b"[" * 5_000, "ApiFailing") for status in (500, 502)),
+                (429, b'{"kind": "Status", "details": "soon", "message": 5}', "ApiBusy"),
+            )
+        ),
+        *(
+            (send, 200, OBJECT.replace(b'"resourceVersion": "1"', version), "ApiUnreachable")
+            for send in REQUESTS[:4]
+            for version in (b"", *(b'"resourceVersion": ' + version for version in (b'"x"', b"null", b"1e999")))
+        ),
+    ],
+)
+def test_an_answer_that_is_none_of_the_api_server_is_an_error_that_is_retried(
+    send: Callable[[KubernetesApi], object], status: int, body: bytes, reason: str
+) -> None:
+    """Nor is a gateway's 404 the absence of an object, so the lease, for example, is not lost."""
+    with api_server(lambda *_: (status, body)) as url, pytest.raises(Retry, match=r"/apis/\S+: ") as refused:
+        send(api_of(url))
+    assert refused.value.reason == reason
 
 
 @pytest.mark.draws
@@ -173,44 +211,87 @@ async def test_kopf_receives_only_what_it_reads_and_the_cache_what_decisions_rea
     assert "managedFields" not in kept["metadata"]
 
 
-@pytest.mark.parametrize("body", [b"not ready", b""])
-async def test_an_answer_that_is_not_json_is_an_error_that_kopf_handles(body: bytes) -> None:
-    with server(lambda _path, _query: body) as url:
-        session = open_session(kopf.ConnectionInfo(server=url), ObjectCache(frozenset({RUN}))).aiohttp_session
-        async with session:
-            for path, error in (("/version", json.JSONDecodeError), (path_of(RUN, None), aiohttp.ClientPayloadError)):
-                with pytest.raises(error):
-                    await (await session.get(url + path)).json()
-
-
 EXPIRED = b'{"kind": "Status", "code": 410, "message": "too old"}'
 BROKEN = b'{"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd event without a value"}}\n'
+ODD = b'{"type": "ADDED", "object": {"metadata": {"resourceVersion": "x", "uid": "u"}}}\n'
+LATIN = "<html>n\u00e3o".encode("latin-1")
+
+
+@asynccontextmanager
+async def kopf_session(url: str) -> AsyncIterator[aiohttp.ClientSession]:
+    async with open_session(kopf.ConnectionInfo(server=url), ObjectCache(frozenset({RUN}))).aiohttp_session as session:
+        yield session
 
 
 @pytest.mark.parametrize(
-    ("status", "body"), [(410, EXPIRED), (410, b""), (200, BROKEN), (200, b""), (200, b"<html>\n"), (200, b"<html>")]
+    ("status", "body"),
+    [
+        *((410, EXPIRED), (410, b""), (400, b'{"kind": "Status", "code": 400}'), (404, b"404 page not found\n")),
+        *((431, LATIN), (200, BROKEN), (200, b""), (200, b"<html>\n"), (200, b"<html>"), (200, LATIN), (200, b"[1]\n")),
+        *((200, b'"x"\n'), (200, b"null\n"), (200, b'{"type": "ADDED"}\n'), (200, ODD), (200, ODD[:-20])),
+    ],
 )
-async def test_a_watch_that_the_server_ends_makes_kopf_list_again(status: int, body: bytes) -> None:
-    """kopf does so after one event only: an error of code 410."""
-    with api_server(lambda *_: (status, body)) as url:
-        async with open_session(
-            kopf.ConnectionInfo(server=url), ObjectCache(frozenset({RUN}))
-        ).aiohttp_session as opened:
-            async with opened.get(f"{url}{path_of(RUN, None)}?watch=true") as watch:
-                (line,) = b"".join([chunk async for chunk in watch.content.iter_chunked(2**20)]).splitlines()
-            async with opened.get(f"{url}/version?watch=true") as other:
-                assert other.status == status
+@pytest.mark.parametrize("missing_bytes", [0, 9])
+async def test_a_watch_that_the_server_ends_makes_kopf_list_again(status: int, body: bytes, missing_bytes: int) -> None:
+    # kopf does so after one event only: an error of code 410.
+    headers = {"Content-Length": str(len(body) + missing_bytes), "Connection": "close"}
+    with http_server(lambda _request: (status, headers, body)) as port:
+        url = f"http://127.0.0.1:{port}"
+        async with kopf_session(url) as session, session.get(f"{url}{path_of(RUN, None)}?watch=true") as watch:
+            (line,) = b"".join([chunk async for chunk in watch.content.iter_chunked(2**20)]).splitlines()
     event = json.loads(line)
     assert (watch.status, event["type"], event["object"]["code"]) == (200, "ERROR", 410)
 
 
-async def test_a_list_that_expires_between_two_pages_begins_again() -> None:
-    with api_server(lambda *_: (410, EXPIRED)) as url:
-        async with open_session(
-            kopf.ConnectionInfo(server=url), ObjectCache(frozenset({RUN}))
-        ).aiohttp_session as opened:
-            with pytest.raises(aiohttp.ClientPayloadError, match=r"continue=x: the list has expired"):
-                await opened.get(f"{url}{path_of(RUN, None)}?continue=x")
+UNREADABLE = [
+    *(b"", b"not ready", b"null", b"[]", b"5", b"{}", list_text()[:-9], list_text(b"[]"), list_text(b"{}")),
+    *(list_text().replace(b'"1"', version) for version in (b'"x"', b"null", b"1e999")),
+]
+
+
+ERRORS: list[tuple[int, dict[str, str], bytes]] = [
+    *((429, {"Retry-After": text}, b"{}") for text in (formatdate(0, usegmt=True), "soon", "-1", "1e999", "9" * 20)),
+    (429, {}, b'{"kind": "Status", "details": {"retryAfterSeconds": "soon"}}'),
+    *((status, {}, LATIN) for status in (403, 500, 502, 503, 600)),
+    *((302, {"Location": to}, b"") for to in ("/login", "ftp://elsewhere", "http://[")),
+    *((204, {}, b""), (502, {"Content-Encoding": "gzip"}, LATIN)),
+    (502, {"Content-Length": "99", "Connection": "close"}, LATIN),
+    *((200, {"Content Length": "1"}, b""), (200, {"Transfer-Encoding": "x"}, b"")),
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "headers", "body", "error"),
+    [
+        *(
+            (query, *row, aiohttp.ClientConnectionError)
+            for query in ("", "?continue=x", "?watch=true")
+            for row in ERRORS
+        ),
+        *(("", 200, {}, body, aiohttp.ClientConnectionError) for body in UNREADABLE),
+        *(("?limit=32", status, {}, EXPIRED, aiohttp.ClientConnectionError) for status in (400, 404, 410)),
+        *(("?continue=x", status, {}, EXPIRED, aiohttp.ClientPayloadError) for status in (400, 410)),
+    ],
+)
+async def test_kopf_tries_again_after_an_answer_that_it_cannot_handle(
+    query: str, status: int, headers: dict[str, str], body: bytes, error: type[Exception]
+) -> None:
+    # After a payload error of a page, it begins the list again. After an odd number of seconds, it would end.
+    with http_server(lambda _request: (status, headers, body)) as port:
+        url = f"http://127.0.0.1:{port}{path_of(RUN, None)}{query}"
+        async with kopf_session(url) as session:
+            with pytest.raises(error, match="/specbenchruns"):
+                await session.get(url)
+
+
+async def test_what_kopf_handles_itself_remains_an_error() -> None:
+    # It logs in again after 401, and 404 is how it learns that a group has no resources.
+    asked = {"/apis/x/v1": 404, path_of(RUN, None): 401}
+    with api_server(lambda _method, path, _query: (asked[path], LATIN)) as url:
+        async with kopf_session(url) as session:
+            for path, status in asked.items():
+                async with session.get(url + path) as answer:
+                    assert (answer.status, await answer.json()) == (status, None)
 
 
 THREADS = THREADS_MAX + OperatorSettings(client_image="c").workers
@@ -234,13 +315,13 @@ def test_no_connection_of_a_thread_is_discarded(
 
     def answer(_path: str, _query: object) -> bytes:
         together.wait(30)
-        return b"{}"
+        return OBJECT
 
     with server(answer) as url:
         api = connected(monkeypatch, url)
         with caplog.at_level(logging.WARNING), ThreadPoolExecutor(THREADS) as pool:
             found = list(pool.map(lambda name: api.get(RUN, "default", str(name)), range(THREADS)))
-    assert found == [{}] * THREADS
+    assert found == [json.loads(OBJECT)] * THREADS
     assert "pool is full" not in caplog.text
 
 
@@ -263,17 +344,20 @@ NOW_S = 1_796_000_000
 
 @pytest.mark.parametrize(
     ("ahead_s", "took_s", "noted_s"),
-    [(90, 0, 90), (-90, 0, -90), (90, 4, 86), (90, 6, 0), (4, 0, 0), (-4, 0, 0), (None, 0, 0)],
+    [
+        *((90, 0, 90), (-90, 0, -90), (90, 4, 86), (90, 6, 0), (4, 0, 0), (-4, 0, 0), ("soon", 0, 0), ("", 0, 0)),
+        *((f"Mon, 30 Nov {year} 00:00:00 +0000", 0, 0) for year in (10_000, 9**99)),
+    ],
 )
 def test_the_time_is_that_of_the_api_servers_clock(
-    monkeypatch: pytest.MonkeyPatch, ahead_s: float | None, took_s: float, noted_s: float
+    monkeypatch: pytest.MonkeyPatch, ahead_s: float | str, took_s: float, noted_s: float
 ) -> None:
     """Deadlines and waits are compared with times in objects, which other nodes have written."""
-    theirs = "soon" if ahead_s is None else formatdate(NOW_S + ahead_s, usegmt=True)
+    theirs = ahead_s if isinstance(ahead_s, str) else formatdate(NOW_S + ahead_s, usegmt=True)
     monkeypatch.setattr(BaseHTTPRequestHandler, "date_time_string", lambda *_: theirs)
     times = chain([NOW_S], repeat(NOW_S + took_s))
     monkeypatch.setattr(f"{KubernetesApi.__module__}.time", SimpleNamespace(time=lambda: next(times)))
-    with server(lambda _path, _query: b"{}") as url:
+    with server(lambda _path, _query: OBJECT) as url:
         api = api_of(url)
         api.get(RUN, "default", "demo")
         assert api.now() == datetime.fromtimestamp(NOW_S + took_s + noted_s, UTC)

@@ -3,7 +3,6 @@ that are taken and given back, and a server that ends watches or has another clo
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 from base64 import b64decode
@@ -259,6 +258,15 @@ def test_a_namespace_that_is_deleted_and_created_again_is_served(
         wait_until_served(OperatorSite(site.cluster, other.namespace, home=site.namespace), operator, "demo")
 
 
+# kopf does not begin such a watch again.
+WITHOUT_WATCH = """
+from specbench_operator.handlers import list_watch
+list_watch._LIST_AGAIN["object"]["code"] = 500
+from specbench_operator.__main__ import main
+main()
+"""
+
+
 def test_the_process_ends_and_releases_its_lease_when_kopf_ends(
     site: OperatorSite, proxy: FaultProxy, tmp_path: Path
 ) -> None:
@@ -267,12 +275,11 @@ def test_the_process_ends_and_releases_its_lease_when_kopf_ends(
     def leader() -> str:
         return "".join(row["spec"]["holderIdentity"] for row in site.cluster.call("GET", leases)["items"])
 
-    path = f"/apis/{API_VERSION}/namespaces/{site.namespace}/specbenchruns?limit={PAGE_OF_WATCHED}"
-    lists = proxy.watch(path)
-    lists.answers[path], lists.hidden_until = (500, [], b""), math.inf
-    process = OperatorProcess(site, tmp_path, NO_IMAGE, server=proxy.url).start()
+    process = OperatorProcess(site, tmp_path, NO_IMAGE, server=proxy.url, program=("-c", WITHOUT_WATCH)).start()
     eventually(leader, "it does not lead")
-    lists.answers[path] = (404, [], b"")  # kopf gives up
+    proxy.answer = lambda request: (400, [], b"") if "watch=true" in request.path else None
+    proxy.cut()
+    proxy.heal()
     eventually(lambda: process.ended is not None, "it goes on without a watch of the runs")
     assert (process.ended, leader()) == (1, "")
 
@@ -284,12 +291,19 @@ BROKEN = (200, JSON, b'{"type": "ERROR", "object": {"kind": "Status", "code": 50
 EMPTY = (200, JSON, b"")
 PAGE = (200, [("Content-Type", "text/html")], b"<html>log in</html>\n")
 BUSY = (429, [*JSON, ("Retry-After", "3600")], b"{}")
+BUSY_UNTIL = (429, [("Retry-After", "Mon, 30 Nov 2026 00:00:00 GMT")], b"")
+BAD = (400, JSON, b'{"kind": "Status", "reason": "BadRequest", "code": 400, "message": "invalid resourceVersion"}')
+ELSEWHERE = (502, [("Content-Type", "text/html")], "<html>não".encode("latin-1"))
 ENDS: dict[str, tuple[Answer | None, Answer | None]] = {
     "HTTP 410 of a watch": (GONE, None),
     "an ERROR event": (BROKEN, None),
     "HTTP 410 of a list": (GONE, GONE),
     "no answer": (EMPTY, None),
     "a gateway's page": (PAGE, PAGE),
+    "HTTP 400 of a watch": (BAD, None),
+    "HTTP 400 of both": (BAD, BAD),
+    "busy until a date": (EMPTY, BUSY_UNTIL),
+    "a gateway's error": (EMPTY, ELSEWHERE),
 }
 """The answers to watches and to lists."""
 

@@ -225,7 +225,7 @@ def condition_status(progress: str, value: ConditionStatus, since: str = "2026-0
 def test_a_deletion_refused_by_a_conflict_is_tried_again_while_the_object_exists(
     uid: str, raised: AbstractContextManager[object]
 ) -> None:
-    job = json.dumps({"kind": "Job", "metadata": {"name": "demo", "uid": uid}}).encode()
+    job = json.dumps({"kind": "Job", "metadata": {"name": "demo", "uid": uid, "resourceVersion": "1"}}).encode()
     conflict = b'{"kind": "Status", "reason": "Conflict", "message": "the object has been modified"}'
     with api_server(lambda method, *_: (200, job) if method == "GET" else (409, conflict)) as url, raised:
         api_of(url).delete(JOB, "default", "demo", "the-uid")

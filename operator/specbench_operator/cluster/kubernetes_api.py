@@ -12,7 +12,6 @@ Only the leader writes: every write checks `Leadership` when its connection is o
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import socket
@@ -20,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
-from email.utils import mktime_tz, parsedate_tz
+from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 
 import urllib3.exceptions
@@ -117,6 +116,8 @@ TRANSIENT = (UNREACHABLE, CONFLICT, "ApiBusy", "ApiFailing")
 """Reasons of errors after which the same request may succeed."""
 CLOCK_TOLERANCE_S = 5.0
 """Clocks that differ by less count as equal, in seconds. The API server states its time in whole seconds."""
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What is raised where an answer is read that is none of the API server, for example a gateway's page."""
 MESSAGE_MAX = 1024
 """Maximum length of a server's message, because it may quote the whole object that was sent."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -189,11 +190,12 @@ class KubernetesApi:
 
     def _compare_clocks(self, sent: float, date: str | None) -> None:
         """Note a large difference between the API server's clock and this one's. A slow answer proves none."""
-        received, theirs = time.time(), parsedate_tz(date)
-        if theirs is None or received - sent > CLOCK_TOLERANCE_S:
+        received = time.time()
+        try:
+            ahead_s = parsedate_to_datetime(date or "").timestamp() - received
+        except (ArithmeticError, ValueError):  # not a time
             return
-        ahead_s = mktime_tz(theirs) - received
-        if abs(ahead_s - self._clock_ahead_s) > CLOCK_TOLERANCE_S:
+        if received - sent <= CLOCK_TOLERANCE_S < abs(ahead_s - self._clock_ahead_s):
             _log.warning("the API server's clock is %+.0f s ahead of this node's: its time is used", ahead_s)
             self._clock_ahead_s = ahead_s
 
@@ -278,8 +280,8 @@ class KubernetesApi:
             operation = f"get {path_of(kind, namespace)}"
             with map_errors(operation):
                 head, items = parse_list(data)
+                next_page = head["metadata"].get("continue", "")
             yield _errors_mapped(items, operation), len(data)
-            next_page = head["metadata"].get("continue", "")
 
     def apply(self, manifest: Mapping[str, Any], subresource: str = "") -> Raw:
         """Apply a manifest server-side. `metadata.resourceVersion` and `metadata.uid` in it are preconditions."""
@@ -348,6 +350,8 @@ class KubernetesApi:
         data = self._bytes(method, path, **options)
         with map_errors(f"{method} {path}"):
             body: Raw = parse_json(data)
+            if body["kind"] not in ("APIResourceList", "SelfSubjectAccessReview", "Status"):  # others are stored
+                int(body["metadata"]["resourceVersion"])
             return body
 
     def _bytes(self, method: str, path: str, **options: Any) -> bytes:
@@ -402,7 +406,7 @@ def map_errors(operation: str) -> Iterator[None]:
         yield
     except ApiException as error:
         raise _operator_error(error, operation) from error
-    except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:  # ValueError: the answer is not JSON
+    except (urllib3.exceptions.HTTPError, OSError, *MALFORMED) as error:
         message = _ADDRESS.sub("", f"{operation}: {type(error).__name__}: {error}")
         raise Retry(UNREACHABLE, message[:MESSAGE_MAX]) from error
 
@@ -482,9 +486,9 @@ _BIND_ROLE = (
 
 
 def _operator_error(error: ApiException, operation: str) -> OperatorError:
-    body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
+    body = error.body if isinstance(error.body, bytes) else str(error.body or "").encode()
     answer = _answer(body)
-    text = answer.get("message", f"{error.status} {error.reason} {body}")
+    text = answer.get("message", f"{error.status} {error.reason} {body.decode(errors='replace')}")
     message = f"{operation}: {text}"[:MESSAGE_MAX]
     message += _BIND_ROLE if _MISSING_RIGHT.search(message) else ""
     status = int(error.status or 0)
@@ -495,7 +499,8 @@ def _operator_error(error: ApiException, operation: str) -> OperatorError:
         400: (Stop, "BadRequest"),
         401: (Retry, "Unauthorized"),
         403: (Forbidden, "Forbidden"),
-        404: (NotFound, "Missing"),
+        # A gateway without a way to the API server answers with a page.
+        404: (Retry, "ApiFailing") if body.lstrip().startswith(b"<") else (NotFound, "Missing"),
         409: (Changed, EXISTS if answer.get("reason") == EXISTS else CONFLICT),
         UNPROCESSABLE: (Stop, "ManifestRefused"),
         429: (Retry, "ApiBusy"),
@@ -504,10 +509,10 @@ def _operator_error(error: ApiException, operation: str) -> OperatorError:
     return kind(reason, message)
 
 
-def _answer(body: str) -> Raw:
+def _answer(body: bytes) -> Raw:
     """The API server's Status; empty if the answer is none."""
     try:
-        found = json.loads(body)
+        found = parse_json(body)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -32,6 +32,8 @@ from specbench_operator.cluster.kubernetes_api import (
     CONFIG_MAP,
     JOB,
     LEADER_WORKER_SET,
+    MALFORMED,
+    MESSAGE_MAX,
     NETWORK_POLICY,
     PAGE_OF_WATCHED,
     POD,
@@ -343,6 +345,8 @@ class Resync:
 # and ends the process if it cannot parse an answer. Anybody may store objects of 1.5 MiB, or nested thousands of
 # levels deep. So every answer is parsed here, object by object.
 
+_REFUSED = {*range(400, 500)} - {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS}
+"""Statuses of requests that will not succeed later."""
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _LABELS = (LABEL_MANAGED, LABEL_RUN, LABEL_CAMPAIGN)
 _STATUS = ("completionTime", "phase")
@@ -383,23 +387,43 @@ class _CachingResponse(aiohttp.ClientResponse):
     def __init__(self, *args: Any, cache: ObjectCache, **options: Any) -> None:
         super().__init__(*args, **options)
         self._object_cache = cache
+        self._value: Any = None
 
     def _scope(self) -> Scope | None:
         scope = scope_of(self.url.path)
         return scope if scope is not None and scope[0] in self._object_cache.kinds else None
 
     async def json(self, **_: Any) -> Any:
-        """Return the whole answer; a list with reduced objects."""
-        data = await self.read()
-        scope = self._scope()
+        """Return the answer, a list with reduced objects; None for an error, of which kopf needs only the status."""
+        return self._value
+
+    async def start(self, connection: Any) -> aiohttp.ClientResponse:
+        """Receive the answer; of a watch only the head. Cache and reduce what kopf reads of it.
+
+        kopf tries again after a connection error, and begins a list again after a payload error. After most other
+        errors, and after an answer or a header that it cannot read, it ends the process.
+        """
         try:
-            if scope is None or not self.ok:
-                return parse_json(data)
-            head, items = parse_list(data)
-        except ValueError as error:
-            if scope is not None and self.ok:  # the page of a gateway; kopf lists again
-                raise aiohttp.ClientPayloadError(f"{self.url}: the list is not JSON") from error
-            raise json.JSONDecodeError(str(error), "", 0) from error  # kopf expects this of an error
+            await super().start(connection)
+            scope, watch = self._scope(), self.url.query.get("watch") == "true"
+            if scope is not None and watch and (self.status == HTTPStatus.OK or self.status in _REFUSED):
+                self.status = HTTPStatus.OK
+                self.content = cast("aiohttp.StreamReader", _CachedLines(self.content, scope, self._object_cache))
+            elif self.status == HTTPStatus.OK:
+                self._value = self._parsed(scope, await self.read())
+            elif self.status != HTTPStatus.UNAUTHORIZED and (scope is not None or self.status != HTTPStatus.NOT_FOUND):
+                raise ValueError(f"HTTP {self.status} {self.reason}: {(await self.read())[:MESSAGE_MAX]!r}")
+        except (aiohttp.ClientResponseError, aiohttp.ClientPayloadError, *MALFORMED) as error:
+            begin_again = self.status in _REFUSED and "continue" in self.url.query  # for example, the list has expired
+            error_class = aiohttp.ClientPayloadError if begin_again else aiohttp.ClientConnectionError
+            raise error_class(f"{self.url}: {error!r}") from error
+        return self
+
+    def _parsed(self, scope: Scope | None, data: bytes) -> Any:
+        """Parse an answer; of a list, cache and reduce the objects. Raises one of MALFORMED."""
+        if scope is None:
+            return parse_json(data)
+        head, items = parse_list(data)
         meta = head["metadata"]
         if "continue" not in self.url.query:
             self._object_cache.list_begun(scope, meta["resourceVersion"])
@@ -410,20 +434,6 @@ class _CachingResponse(aiohttp.ClientResponse):
         if not meta.get("continue"):
             self._object_cache.list_ended(scope)
         return {**head, "items": kept}
-
-    async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        """Receive the head, then cache and reduce what kopf reads of a watch.
-
-        HTTP 410 begins the list again, as the event of this code does. kopf would end the process.
-        """
-        await super().start(connection)
-        scope, expired = self._scope(), self.status == HTTPStatus.GONE
-        if scope is not None and self.url.query.get("watch") == "true" and (self.ok or expired):
-            self.status = HTTPStatus.OK
-            self.content = cast("aiohttp.StreamReader", _CachedLines(self.content, scope, self._object_cache))
-        elif scope is not None and expired:
-            raise aiohttp.ClientPayloadError(f"{self.url}: the list has expired between two pages")
-        return self
 
 
 _LIST_AGAIN = {"type": "ERROR", "object": {"code": HTTPStatus.GONE}}
@@ -443,26 +453,28 @@ class _CachedLines:
     async def iter_chunked(self, chunk_bytes: int) -> AsyncIterator[bytes]:
         """Yield whole lines."""
         rest, event = bytearray(), None
-        async for chunk in self._body.iter_chunked(chunk_bytes):
-            rest += chunk
-            if b"\n" not in chunk:
-                continue
-            *lines, last = bytes(rest).split(b"\n")
-            rest = bytearray(last)
-            for line in filter(None, lines):
-                event = self._take(line)
-                yield json.dumps(event).encode() + b"\n"
+        with suppress(aiohttp.ClientPayloadError):  # cut off: kopf watches on after the last event
+            async for chunk in self._body.iter_chunked(chunk_bytes):
+                rest += chunk
+                if b"\n" not in chunk:
+                    continue
+                *lines, last = bytes(rest).split(b"\n")
+                rest = bytearray(last)
+                for line in filter(None, lines):
+                    event = self._take(line)
+                    yield json.dumps(event).encode() + b"\n"
         if event is None:
-            yield json.dumps(_LIST_AGAIN).encode() + b"\n"
+            yield json.dumps(self._take(bytes(rest))).encode() + b"\n"
 
     def _take(self, line: bytes) -> dict[str, Any]:
         """Cache the object of an event, and reduce it."""
         try:
             event = parse_json(line)
-        except ValueError:  # the page of a gateway
-            event = {}
-        if event.get("type", "ERROR") == "ERROR":
-            _log.info("a watch of %ss begins again: %s", self._scope[0], line[:300])
-            return _LIST_AGAIN
-        self._cache.watch_event(self._scope, event["type"], event["object"])
-        return {**event, "object": reduced(event["object"])}
+            if event["type"] != "ERROR":
+                self._cache.watch_event(self._scope, event["type"], event["object"])
+                return {**event, "object": reduced(event["object"])}
+            why: object = "the server has ended it"
+        except MALFORMED as error:  # for example, the page of a gateway
+            why = error
+        _log.info("a watch of %ss begins again: %r: %r", self._scope[0], why, line[:MESSAGE_MAX])
+        return _LIST_AGAIN
