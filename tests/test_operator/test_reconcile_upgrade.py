@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,6 +23,7 @@ from specbench_api.spec.load import Level
 from specbench_operator.render.client_jobs import CLIENT_IMAGE, PLAN_SHA256
 from specbench_testing.cluster_world import ClusterWorld, finished, launched
 from specbench_testing.operator_builders import SETTINGS, fenced, operator_run
+from specbench_testing.operator_crash_points import end_state
 
 OLD, NEW = SETTINGS.client_image, "registry.example/specbench:0.2.0"
 SIMULATED = {
@@ -213,3 +215,37 @@ def test_a_run_that_finished_under_a_later_version_stays_finished(edit: Edit) ->
     world.measured, world.results = set(), None
     world.settle()
     assert (world.status.completion_time, world.launched) == (ended, before)
+
+
+READY = {"type": "Ready", "status": "True", "reason": "Finished", "message": "words"}
+RESUMED = {"type": "Normal", "reason": "Resumed", "message": "words"}
+
+
+@pytest.mark.parametrize("messages", [True, False])
+@pytest.mark.parametrize(
+    ("ready", "event", "words_only"),
+    [
+        ({"message": "other"}, {}, True),
+        ({}, {"message": "other: words"}, True),
+        ({"reason": "Other"}, {}, False),
+        ({"status": "False"}, {}, False),
+        ({}, {"reason": "Other"}, False),
+        ({}, {"type": "Warning"}, False),
+    ],
+)
+def test_a_hand_over_between_programs_compares_everything_but_the_texts_of_messages(
+    ready: dict[str, Any], event: dict[str, Any], *, words_only: bool, messages: bool
+) -> None:
+    site: Any = Mock(
+        **{
+            "stored.return_value.points.return_value": [],
+            "stored.return_value.versions.return_value": {},
+            "measured.return_value": [],
+        }
+    )
+    run: Any = Mock(uid="u", namespace="n", children=lambda *_: [], living=list, gpus=lambda: 0)
+    run.name = "r"
+    run.status.side_effect = [{"conditions": [row]} for row in (READY, {**READY, **ready})]
+    run.cluster.call.side_effect = [{"items": [row]} for row in (RESUMED, {**RESUMED, **event})]
+    before, after = (end_state(site, run, messages=messages) for _ in range(2))
+    assert bool(after.differences([before])) is (messages or not words_only)

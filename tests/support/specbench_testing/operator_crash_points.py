@@ -218,7 +218,8 @@ _UNSTABLE = {
 class _Plain:
     """Replaces what differs between two runs of the same spec: name, UID, times, hashes of points, random suffixes."""
 
-    def __init__(self, run: ClusterRun, points: Sequence[str], image: str) -> None:
+    def __init__(self, run: ClusterRun, points: Sequence[str], image: str, *, messages: bool) -> None:
+        self._left_out = _UNSTABLE if messages else {*_UNSTABLE, "message"}
         self._names = [(run.uid, "UID"), (run.name, "RUN"), (run.namespace, "NAMESPACE"), (image, "IMAGE")]
         for number, point in enumerate(points):
             self._names += [(point, f"POINT{number}"), (point[:12], f"POINT{number}")]
@@ -231,7 +232,7 @@ class _Plain:
 
     def value(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: self.value(part) for key, part in value.items() if key not in _UNSTABLE}
+            return {key: self.value(part) for key, part in value.items() if key not in self._left_out}
         if isinstance(value, list):
             return {_row_name(number, part): self.value(part) for number, part in enumerate(value)}
         return self.text(value) if isinstance(value, str) else value
@@ -241,12 +242,12 @@ def _row_name(number: int, row: Any) -> str:
     return str(row.get("type", number)) if isinstance(row, dict) else str(number)
 
 
-def end_state(site: SimulatedSite, run: ClusterRun) -> EndState:
-    """The current state of a run that has ended."""
+def end_state(site: SimulatedSite, run: ClusterRun, *, messages: bool) -> EndState:
+    """The current state of a run that has ended, with or without the texts of messages."""
     stored = site.stored(run)
     points = stored.points()
     recorded = [row["data"][CLIENT_IMAGE] for row in run.children("configmaps") if CLIENT_IMAGE in row["data"]]
-    plain = _Plain(run, points, recorded[0] if recorded else NO_IMAGE)
+    plain = _Plain(run, points, recorded[0] if recorded else NO_IMAGE, messages=messages)
     objects = [
         f"{kind} {plain.text(row['metadata']['name'])} {plain.text(_state_of(kind, row))}".strip()
         for kind in ("jobs", "services", "configmaps")
@@ -261,7 +262,9 @@ def end_state(site: SimulatedSite, run: ClusterRun) -> EndState:
         gpus=run.gpus(),
         results=sorted(plain.text(key) for key in stored.versions()),
         measured={plain.text(point): times for point, times in measured.items()},
-        events=Counter(f"{row['type']} {row['reason']}: {plain.text(row['message'])}" for row in events),
+        events=Counter(
+            f"{row['type']} {row['reason']}: {plain.text(row['message']) if messages else ''}" for row in events
+        ),
     )
 
 
@@ -305,6 +308,10 @@ class Lane:
             operator.image, operator.python = version
             operator.launch()
 
+    def end_state(self, run: ClusterRun) -> EndState:
+        """The current state of a run that has ended. Two programs may word their messages differently."""
+        return end_state(self.site, run, messages=self.versions[0].python == self.versions[1].python)
+
     @property
     def _is_upgraded(self) -> bool:
         return (self.site.operator.image, self.site.operator.python) != self.versions[0]
@@ -344,7 +351,7 @@ class Lane:
             count = len(writes.keys)
             time.sleep(2.0)
         eventually(lambda: not run.active_objects(), f"{run.name} leaves {run.active_objects()}")
-        return end_state(self.site, run), [key for key in writes.keys if key.occurrence == 0]
+        return self.end_state(run), [key for key in writes.keys if key.occurrence == 0]
 
     def try_point(self, life: Life, point: CrashPoint, expected: Sequence[EndState]) -> CrashPointResult:
         """One life with a fault, compared with the uninterrupted one of each version."""
@@ -355,7 +362,7 @@ class Lane:
         except AssertionError as failed:
             return CrashPointResult(point, True, [str(failed)], time.monotonic() - began)
         deadline = time.monotonic() + SETTLE_MAX_S
-        while (lines := end_state(self.site, run).differences(expected)) and time.monotonic() < deadline:
+        while (lines := self.end_state(run).differences(expected)) and time.monotonic() < deadline:
             time.sleep(2 * LOOK_S)
         if point.kind is not FaultKind.NAMESPACE_LOST:  # the next life loses the namespace
             self.finished.append((point, run))
@@ -366,7 +373,7 @@ class Lane:
         return [
             f"{point}: later: {line}"
             for point, run in self.finished
-            for line in end_state(self.site, run).differences(expected[point.life])
+            for line in self.end_state(run).differences(expected[point.life])
         ]
 
 
