@@ -77,6 +77,15 @@ def test_a_finished_run_has_its_gate_evaluated(world: ClusterWorld) -> None:
     assert not decision.at_rest
 
 
+def test_a_gate_on_a_dead_node_is_evaluated_again_elsewhere(world: ClusterWorld) -> None:
+    world.start_pod(job_of(world), node="gone", deleted_at=world.now)
+    first = world.jobs[job_of(world)]
+    world.reconcile(after_s=world.settings.gone_after_s - 1)
+    assert world.jobs[job_of(world)] == first
+    world.settle(after_s=1)
+    assert world.jobs[job_of(world)].ref.uid != first.ref.uid
+
+
 def test_the_gate_job_receives_the_gate_and_the_baseline_location() -> None:
     world = ClusterWorld(operator_run({"spec.gate": {**GATE, "confidence": 0.9}}), earlier=(MAIN,))
     world.measure_all()

@@ -16,7 +16,7 @@ from specbench_operator.render.client_jobs import client_job, plan_config_map, r
 from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set, leader_worker_set_job
 from specbench_operator.render.job_annotations import with_engine_nodes, with_prior_launches
 from specbench_operator.render.network_policies import network_policies
-from specbench_operator.run.launches.children import Children, is_on_dead_node, live_pods
+from specbench_operator.run.launches.children import Children, is_lost, live_pods
 from specbench_operator.run.launches.engine import current_pod
 from specbench_operator.run.launches.group import GroupView, is_recorded_in_status, stop_and_keep_job
 from specbench_operator.run.launches.host_facts import collect_host_facts
@@ -86,11 +86,9 @@ def deletions(run_view: RunView) -> tuple[ObjectRef, ...]:
         *(job for job in clients if not _keeps_client(run_view, job)),
         *(child for child in run_view.children.services if not _belongs_to_live_launch(run_view, child)),
     ]
-    # A report that was made before a point was measured again is out of date; one on a dead node may never end.
+    # A report that was made before a point was measured again is out of date.
     report = run_view.children.report
-    pods = run_view.children.pods_of(report) if report else ()
-    is_lost = any(is_on_dead_node(pod, run_view.settings, run_view.now) for pod in pods)
-    if report and (run_view.active_group or is_lost):
+    if report and (run_view.active_group or is_lost(report, run_view.children, run_view.settings, run_view.now)):
         obsolete.append(report)
     return tuple(child.ref for child in obsolete if not child.deleting)
 

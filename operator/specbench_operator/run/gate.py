@@ -25,7 +25,7 @@ from specbench_api.spec.secrets import GATE_USES
 from specbench_api.spec.status import Condition, GateStatus, RunStatus
 from specbench_operator.render.client_jobs import gate_job
 from specbench_operator.run.events import gate_events
-from specbench_operator.run.launches.children import Children
+from specbench_operator.run.launches.children import Children, is_lost
 from specbench_operator.run.launches.client import judge_ended_client, start_delay
 from specbench_operator.run.launches.launch_state import ClientReason, LaunchStage
 from specbench_operator.run.view import secret_problems
@@ -153,9 +153,10 @@ class GateCase:
 
     @property
     def job(self) -> Job | None:
-        """The Job that evaluates this version of the gate; None if there is none."""
+        """The Job that evaluates this version of the gate; None if there is none, or it must be made again."""
         name = gate_name(self.run.metadata.name, self.digest)
-        return next((job for job in self.children.gates if job.ref.name == name), None)
+        job = next((job for job in self.children.gates if job.ref.name == name), None)
+        return None if is_lost(job, self.children, self.settings, self.now) else job
 
     @property
     def evaluated(self) -> GateStatus | None:

@@ -145,6 +145,11 @@ def is_on_dead_node(pod: Pod, settings: OperatorSettings, now: datetime) -> bool
     return pod.alive and pod.overdue_s(now) >= settings.gone_after_s
 
 
+def is_lost(job: Job | None, children: Children, settings: OperatorSettings, now: datetime) -> bool:
+    """Whether a Job of a report or a gate has a pod on a dead node, so that it may never end."""
+    return any(is_on_dead_node(pod, settings, now) for pod in children.pods_of(job))
+
+
 def overdue_pods(pods: Iterable[Pod], settings: OperatorSettings, now: datetime) -> str:
     """Names a live pod that should have ended and its node, and how that ends; empty if there is none."""
     overdue = [pod for pod in live_pods(pods, settings, now) if pod.overdue_s(now) >= 0]
