@@ -514,26 +514,30 @@ def observe_gated(gate: Raw | None, /, **status: Any) -> tuple[RunObservation, F
 
 
 @pytest.mark.parametrize(
-    ("state", "phase", "missed"),
+    ("state", "phase", "first", "missed"),
     [
-        ("Queued", "Queued", {"engine"}),
-        ("Starting", "Starting", {"engine"}),
-        ("Measuring", "Running", {"engine", "client"}),
-        ("Waiting", "Pending", set()),
-        ("Done", "Analyzing", {"report"}),
-        ("Done", "Succeeded", set()),
+        ("Queued", "Queued", 2, {"engine"}),
+        ("Queued", "Queued", 1, {"engine"}),
+        ("Starting", "Starting", 0, {"engine"}),
+        ("Measuring", "Running", 2, {"engine", "client"}),
+        ("Waiting", "Pending", 2, set()),
+        ("Done", "Analyzing", 2, {"report"}),
+        ("Done", "Succeeded", 2, set()),
     ],
 )
-def test_jobs_of_the_run_that_lost_their_labels_are_found_by_name(state: str, phase: str, missed: set[str]) -> None:
+def test_jobs_of_the_run_that_lost_their_labels_are_found_by_name(
+    state: str, phase: str, first: int, missed: set[str]
+) -> None:
+    # A Job that its queue preempted continues as the next launch, and keeps the name of the first.
     run = operator_run()
     row = {"index": 0, "arm": "none", "state": state, "points": 1, "measured": 0, "attempt": 2}
-    run["status"] = {"phase": phase, "groups": [row]}
-    names = {"engine": "demo-g0-2", "client": "demo-g0-2-client", "report": "demo-report"}
+    run["status"] = {"phase": phase, "groups": [{**row, "preemptions": 2 - first}]}
+    names = {"engine": f"demo-g0-{first}", "client": "demo-g0-2-client", "report": "demo-report"}
     owner = {"uid": UID, "controller": True}
     jobs = [{"kind": JOB, **raw_job(name=name, labels={}, ownerReferences=[owner])} for name in names.values()]
     found = {job.key.role: job for job in observe(FakeApi.of(run, *jobs)).jobs}
     assert {role: job.ref.name for role, job in found.items()} == {role: names[role] for role in missed}
-    assert {(job.key.group, job.key.attempt) for job in found.values()} <= {(0, 2), (None, None)}
+    assert {(job.key.group, job.key.attempt) for job in found.values()} <= {(0, first), (None, None)}
     jobs[0]["metadata"]["ownerReferences"] = [{**owner, "uid": "other"}]
     assert ROLE_ENGINE not in {job.key.role for job in observe(FakeApi.of(run, *jobs)).jobs}
 

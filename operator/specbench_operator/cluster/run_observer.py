@@ -390,7 +390,9 @@ def _jobs_in_progress(run: str, status: RunStatus) -> Iterator[tuple[ChildKey, s
     """The keys and names of the Jobs that should exist by a status."""
     for row in status.groups:
         if row.state in (GroupState.QUEUED, GroupState.STARTING, GroupState.MEASURING):
-            yield ChildKey(ROLE_ENGINE, row.index, row.attempt), engine_name(run, row.index, row.attempt)
+            # A Job that its queue preempted continues as the next launch and keeps its name.
+            for attempt in range(row.attempt - row.preemptions, row.attempt + 1):
+                yield ChildKey(ROLE_ENGINE, row.index, attempt), engine_name(run, row.index, attempt)
         if row.state is GroupState.MEASURING:
             yield ChildKey(ROLE_CLIENT, row.index, row.attempt), client_name(run, row.index, row.attempt)
     if status.phase is Phase.ANALYZING:
