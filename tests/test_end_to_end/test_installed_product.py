@@ -202,20 +202,24 @@ def begun(product: InstalledProduct, traces: Traces) -> Iterator[dict[str, Begun
 
 
 def running_servers(product: InstalledProduct) -> dict[str, Any]:
-    """Start two simulators that belong to no run; returns the edits of a run that compares them."""
-    plain = serve_simulator(product, "none", "--drafter", "none")
-    drafting = serve_simulator(product, "eagle3", "--drafter", "eagle3", "--num-speculative-tokens", "3")
+    """Start two simulators that belong to no run; returns the edits of a run that compares them.
+
+    Clients find both by the cluster's DNS: one by its URL, the other by its Service.
+    """
+    serve_simulator(product, "none", "--drafter", "none")
+    serve_simulator(product, "eagle3", "--drafter", "eagle3", "--num-speculative-tokens", "3")
+    by_url = {"name": "none", "url": f"http://none.{product.namespace}.svc:8000"}
     engine = {
         "kind": "external",
         "dialect": "vllm",
-        "endpoints": [plain, drafting],
+        "endpoints": [by_url, {"name": "eagle3", "serviceRef": {"name": "eagle3", "port": 8000}}],
         "apiKeySecretRef": {"name": "servers"},
     }
     return {"spec.engine": engine, "spec.drafters": [], "spec.placement": {}}
 
 
-def serve_simulator(product: InstalledProduct, name: str, *arguments: str) -> dict[str, str]:
-    """Start a simulator as a plain pod with a Service; returns its endpoint."""
+def serve_simulator(product: InstalledProduct, name: str, *arguments: str) -> None:
+    """Start a simulator as a plain pod with a Service."""
     container = {
         "name": "server",
         "image": product.product.image,
@@ -241,7 +245,6 @@ def serve_simulator(product: InstalledProduct, name: str, *arguments: str) -> di
         },
         namespace=product.namespace,
     )
-    return {"name": name, "url": f"http://{name}.{product.namespace}.svc:8000"}
 
 
 def test_a_suspended_run_that_is_deleted_is_recovered(
