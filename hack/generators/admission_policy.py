@@ -461,18 +461,15 @@ def _s3_address(path: str) -> Row:
 def _forced_queue() -> Iterator[Row]:
     """What a queue does not support, if the fence forces one."""
     placement = "variables.run.placement"
-    for name, passes, remedy in (
-        ("nodes", f"{placement}.nodes <= 1", "set nodes: 1"),
-        ("pinNode", f"{placement}.pinNode != 'Require'", "set pinNode: Prefer"),
-    ):
-        yield {
-            "expression": f"variables.queue == '' || !has({placement}) || !has({placement}.{name}) || {passes}",
-            "messageExpression": (
-                f"variables.base + '.placement.{name}: ' + string({placement}.{name}) + ' is not possible on this"
-                f" cluster, where every engine is admitted by the queue ' + variables.queue + ': {remedy}'"
-            ),
-            "reason": "Forbidden",
-        }
+    passes = f"!has({placement}) || !has({placement}.pinNode) || {placement}.pinNode != 'Require'"
+    yield {
+        "expression": f"variables.queue == '' || {passes}",
+        "messageExpression": (
+            "variables.base + '.placement.pinNode: Require is not possible on this cluster, where every engine is"
+            " admitted by the queue ' + variables.queue + ': set pinNode: Prefer'"
+        ),
+        "reason": "Forbidden",
+    }
 
 
 def _limits() -> Iterator[Row]:

@@ -183,19 +183,19 @@ def test_forced_values_do_not_change_points() -> None:
     assert Plan.from_json(world.plan_data[PLAN]) == expand(parse_run(world.run))
 
 
-@pytest.mark.parametrize(
-    ("edits", "path"),
-    [
-        ({"spec.placement.pinNode": "Require"}, "spec.placement.pinNode"),
-        ({"spec.placement.nodes": 2, "spec.engine": {"kind": "vllm", "tensorParallelSize": 2}}, "spec.placement.nodes"),
-    ],
-)
-def test_what_a_forced_queue_does_not_support_is_refused(edits: Edits, path: str) -> None:
-    settings = replace(fenced(force={"queueName": "shared"}), leader_worker_sets=True)
+def test_what_a_forced_queue_does_not_support_is_refused() -> None:
+    settings, edits = fenced(force={"queueName": "shared"}), {"spec.placement.pinNode": "Require"}
     world = world_of(settings, edits)
     assert world.reconcile().apply == ()
-    assert world.condition(ConditionType.VALIDATED).message.startswith(f"{path}: ")
+    assert world.condition(ConditionType.VALIDATED).message.startswith("spec.placement.pinNode: ")
     assert world_of(replace(settings, fence=fenced().fence), edits).reconcile().apply
+
+
+def test_a_forced_queue_admits_the_set_of_an_engine_on_several_nodes() -> None:
+    settings = replace(fenced(force={"queueName": "shared"}), leader_worker_sets=True)
+    world = world_of(settings, {"spec.placement.nodes": 2})
+    world.settle()
+    assert (world.jobs[world.engine()].queue, world.status.phase) == ("shared", Phase.QUEUED)
 
 
 # Fields without a fence: what they change in an engine's pod

@@ -20,6 +20,7 @@ from specbench_api.spec.results import S3
 from specbench_api.spec.secret_refs import SecretRef
 from specbench_operator.cluster.kubernetes_api import JOB, POD, RUN
 from specbench_operator.cluster.parsing import (
+    kept_fields,
     leader_worker_set_owners,
     parse_child_object,
     parse_job,
@@ -98,6 +99,12 @@ def raw_pod(*conditions: dict[str, str], state: dict[str, Any] | None = None, **
     }
 
 
+def gated_pod(gate: str) -> dict[str, Any]:
+    raw = raw_pod()
+    labels = {**LABELS, "kueue.x-k8s.io/prebuilt-workload-name": "w"}
+    return {**raw, "metadata": meta(labels=labels), "spec": {**raw["spec"], "schedulingGates": [{"name": gate}]}}
+
+
 def fields_of(parsed: object, expected: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a parsed object that a row of a table names."""
     return {name: getattr(parsed, name) for name in expected}
@@ -124,6 +131,7 @@ JOBS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"owner": None, "key": ChildKey("")},
     ),
     "in a queue": (raw_job(labels={**LABELS, "kueue.x-k8s.io/queue-name": "bench"}), {"queue": "bench"}),
+    "with a LeaderWorkerSet in a queue": (raw_job(annotations={"specbench.io/queue": "bench"}), {"queue": "bench"}),
     "client": (raw_job(annotations={"specbench.io/engine-pod": "pod-uid"}), {"engine_pod": "pod-uid"}),
     "with pods": (
         {"metadata": meta(), "status": {"active": 1, "ready": 1, "terminating": 2, "failed": 4}},
@@ -236,9 +244,12 @@ PODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "disrupted": (raw_pod(condition("DisruptionTarget", message="preempted")), {"disrupted": "preempted"}),
     "disrupted, with a reason": (raw_pod(condition("DisruptionTarget", reason="Taint")), {"disrupted": "Taint"}),
     "disrupted, without a reason": (raw_pod(condition("DisruptionTarget")), {"disrupted": "disrupted"}),
+    "evicted by Kueue": (raw_pod(condition("TerminationTarget", message="preempted")), {"disrupted": "preempted"}),
     "not disrupted": (raw_pod(condition("DisruptionTarget", "False")), {"disrupted": None}),
+    "gated by Kueue": (gated_pod("kueue.x-k8s.io/admission"), {"gated": True, "workload": "w"}),
+    "gated by others": (gated_pod("example.com/gate"), {"gated": False}),
     "without a status": (
-        {"metadata": meta(ownerReferences=[])},
+        {"metadata": meta(ownerReferences=[]), "spec": {"containers": []}},
         {"phase": "Pending", "job": "", "ready": False, "scheduled_at": None},
     ),
 }  # fmt: skip
@@ -248,6 +259,7 @@ PODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_a_pod_is_parsed(name: str) -> None:
     raw, expected = PODS[name]
     assert fields_of(parse_pod(raw), expected) == expected
+    assert fields_of(parse_pod(kept_fields("Pod", raw)), expected) == expected
 
 
 def test_parses_a_service() -> None:

@@ -18,7 +18,7 @@ from specbench_operator.errors import OperatorError, Retry, Stop
 from specbench_operator.run.decide import decide_run, only_reports_progress, status_after_error
 from specbench_operator.run.launches.launch_state import SUSPENDED
 from specbench_operator.state.objects import ChildKey, FailureScope, LaunchVerdict, ObjectRef, QueueWait, Relaunch
-from specbench_operator.state.run import NORMAL, KubernetesEvent, RelaunchJob, RunDecision, StopJob
+from specbench_operator.state.run import NORMAL, KubernetesEvent, RelaunchJob, ResumeJob, RunDecision, StopJob
 from specbench_operator.state.timestamps import parse_timestamp
 from specbench_testing.cluster_world import AWAY, ClusterWorld, finish_other_arm, finished, launched
 from specbench_testing.operator_builders import NOON, fenced, operator_run
@@ -187,6 +187,7 @@ RUNNING = RunStatus(phase=Phase.RUNNING, conditions=[READY], groups=[MEASURING])
         (RUNNING, {"apply": ({"kind": "Job"},)}, {}, False),
         (RUNNING, {"stop": (StopJob(OBJECT, VERDICT, ended=False),)}, {}, False),
         (RUNNING, {"relaunch": (RelaunchJob(OBJECT, Relaunch(1, 1, "")),)}, {}, False),
+        (RUNNING, {"resume": (ResumeJob(OBJECT, "uid"),)}, {}, False),
         (RunStatus(), {"events": (KubernetesEvent(NORMAL, "Queued", ""),)}, {}, True),
         (RunStatus(), {"apply": ({"kind": "Job"},)}, {}, False),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from specbench_api.outcome.provenance import FactName
 from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_operator.render.engine_job import LWS_KIND
+from specbench_operator.run.decide import decide_run
 from specbench_operator.run.launches.host_facts import collect_host_facts
 from specbench_operator.state.objects import ChildObject, ContainerTerminated, ObjectRef
 from specbench_testing.cluster_world import ClusterWorld, finished
@@ -20,8 +22,8 @@ from specbench_testing.operator_builders import NOON, OLDER_UID, SETTINGS, opera
 NODES = 3
 
 
-def spread(edits: dict[str, Any] | None = None) -> ClusterWorld:
-    run = operator_run({"spec.placement": {"gpus": 8, "nodes": NODES}, **(edits or {})})
+def spread(**placement: Any) -> ClusterWorld:
+    run = operator_run({"spec.placement": {"gpus": 8, "nodes": NODES, **placement}})
     return ClusterWorld(run, settings=replace(SETTINGS, leader_worker_sets=True))
 
 
@@ -34,10 +36,11 @@ def sets(world: ClusterWorld) -> list[str]:
     return [name for kind, name in world.objects if kind == LWS_KIND]
 
 
-def start(world: ClusterWorld, group: int = 0, attempt: int = 0, *, ready: bool = True) -> None:
+def start(world: ClusterWorld, group: int = 0, attempt: int = 0, *, ready: bool = True, **fields: Any) -> None:
     """Create the pods of a set: a leader, which is probed, and its workers."""
     for worker in range(NODES):
-        world.start_pod(world.engine(group, attempt), worker=worker, node=f"gpu-{worker}", ready=ready or worker > 0)
+        given = {"worker": worker, "node": f"gpu-{worker}", "ready": ready or worker > 0, **fields}
+        world.start_pod(world.engine(group, attempt), **given)
 
 
 def serve(world: ClusterWorld, group: int = 0, attempt: int = 0) -> None:
@@ -248,3 +251,118 @@ def test_the_environment_is_the_leaders_with_the_gpus_of_all_nodes(world: Cluste
     leader = next(pod for pod in world.pods.values() if pod.worker == 0)
     facts = collect_host_facts(parse_run(world.run), leader, ()).facts
     assert (facts[FactName.NODE].value, facts[FactName.GPU_COUNT].value) == ("gpu-0", NODES * 8)
+
+
+# In a queue. Kueue gates the pods and admits them all at once; the Job waits suspended until then.
+
+GATED: dict[str, Any] = {"gated": True, "phase": "Pending", "scheduled_at": None, "node": "", "ready": False}
+
+
+@pytest.fixture
+def queued() -> ClusterWorld:
+    """A run whose pods wait for their queue."""
+    world = spread(queueName="bench")
+    world.settle()
+    start(world, **GATED)
+    world.settle()
+    return world
+
+
+def admit(world: ClusterWorld) -> None:
+    for worker in range(NODES):
+        fields = {"gated": False, "phase": "Running", "scheduled_at": world.now, "node": "a", "ready": worker > 0}
+        change(world, worker, **fields)
+
+
+def evict(world: ClusterWorld) -> None:
+    for worker in range(NODES):
+        change(world, worker, disrupted="preempted by release", deleted_at=world.now)
+
+
+def evict_unobserved(world: ClusterWorld) -> None:
+    """The queue deletes all pods while the operator is down; the new ones wait."""
+    world.lose_pods(world.engine())
+    start(world, **GATED)
+
+
+def evict_and_admit_unobserved(world: ClusterWorld) -> None:
+    evict_unobserved(world)
+    admit(world)
+
+
+def outcome(world: ClusterWorld) -> tuple[GroupState, int, int]:
+    """State of the first group, its launch, and how many were preempted."""
+    row = world.group(0)
+    return row.state, row.attempt, row.preemptions
+
+
+def test_a_queued_group_waits_gated_behind_a_suspended_job(queued: ClusterWorld) -> None:
+    assert (sets(queued), queued.jobs[queued.engine()].suspended) == ([f"{queued.engine()}-n"], True)
+    assert queued.status_and_reason(ConditionType.QUEUED) == ("True", "WaitingForQuota")
+    assert "queue bench" in queued.condition(ConditionType.QUEUED).message
+    before = queued.run["status"]
+    queued.settle(after_s=30 * 86_400)
+    assert queued.run["status"] == before, "waiting has no deadline and holds no GPUs"
+    queued.suspend()
+    assert (sets(queued), alive(queued), queued.status.phase) == ([], [], Phase.SUSPENDED)
+
+
+def test_the_deadlines_of_a_group_count_from_its_admission(queued: ClusterWorld) -> None:
+    queued.pass_time(86_400)
+    admit(queued)
+    (resume,) = queued.reconcile().resume
+    assert queued.pods[resume.leader_pod].worker == 0
+    decision = queued.reconcile()
+    assert (decision.resume, decision.requeue_after_s) == ((), 1800)
+    assert queued.status_and_reason(ConditionType.QUEUED) == ("False", "Admitted")
+
+
+@pytest.mark.parametrize("eviction", [evict, evict_unobserved])
+def test_a_group_evicted_before_its_job_is_resumed_waits_on(
+    queued: ClusterWorld, eviction: Callable[[ClusterWorld], None]
+) -> None:
+    admit(queued)
+    eviction(queued)
+    assert queued.reconcile().resume == ()
+    assert outcome(queued) == (GroupState.QUEUED, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "eviction",
+    [evict, evict_unobserved, evict_and_admit_unobserved, lambda world: world.lose_pods(world.engine())],
+    ids=["observed", "unobserved", "admitted again", "no pod yet"],
+)
+@pytest.mark.parametrize("measuring", [True, False])
+@pytest.mark.parametrize("status", ["kept", "lost"])
+def test_every_eviction_is_one_preemption_and_queues_a_new_launch(
+    queued: ClusterWorld, eviction: Callable[[ClusterWorld], None], measuring: bool, status: str
+) -> None:
+    admit(queued)
+    if measuring:
+        queued.settle()
+        change(queued, 0, ready=True)
+        queued.settle()
+        assert queued.client() in queued.jobs
+    else:  # evicted between the observation and the request that resumes the Job
+        queued.follow(decide_run(queued.observed(), queued.settings, queued.now))
+    eviction(queued)
+    if status == "lost":
+        queued.lose_status()
+    queued.settle()
+    assert outcome(queued) == (GroupState.QUEUED, 1, 1)
+    assert (sets(queued), queued.client() in queued.jobs) == ([f"{queued.engine(0, 1)}-n"], False)
+    assert queued.launched == [queued.engine(0, 0), queued.engine(0, 1)]
+
+
+def test_a_pod_that_somebody_deleted_is_a_lost_launch_also_in_a_queue(queued: ClusterWorld) -> None:
+    admit(queued)
+    queued.settle()
+    change(queued, 0, deleted_at=queued.now + timedelta(seconds=30))
+    assert [stop.verdict.reason for stop in queued.reconcile().stop] == [EngineReason.LOST]
+
+
+def test_a_job_suspended_by_somebody_else_gets_no_set_and_is_not_resumed(new_world: ClusterWorld) -> None:
+    new_world.reconcile()
+    new_world.jobs[new_world.engine()] = replace(new_world.jobs[new_world.engine()], suspended=True)
+    new_world.settle()
+    assert (sets(new_world), new_world.jobs[new_world.engine()].suspended) == ([], True)

@@ -184,6 +184,10 @@ SPREAD: dict[str, Any] = {
 PLACE = HostFacts(
     facts={FactName.NODE: Fact.observed("gpu-1", "the pod's spec.nodeName")}, unknown_reason="nobody tells it"
 )
+SPREAD_QUEUED: dict[str, Any] = {
+    **SPREAD,
+    "spec.placement": {**SPREAD["spec.placement"], "queueName": "bench", "queuePriorityClass": "nightly"},
+}
 
 
 def given(edits: Mapping[str, Any]) -> tuple[SpecBenchRun, Plan]:
@@ -285,7 +289,9 @@ MANIFESTS: dict[str, tuple[Callable[[SpecBenchRun, Plan], Any], dict[str, Any]]]
     "client-istio": (_client, DOCUMENTED["istio"]),
     "group-rdma": (_group, DOCUMENTED["rdma"]),
     "group": (_group, SPREAD),
+    "group-queued": (_group, SPREAD_QUEUED),
     "group-deadline": (_deadline, SPREAD),
+    "group-deadline-queued": (_deadline, SPREAD_QUEUED),
     "group-service": (_service, SPREAD),
     "service-simulator": (_service, SMALL),
     "service-llama-cpp": (_service, FULL),

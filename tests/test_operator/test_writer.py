@@ -22,10 +22,12 @@ from specbench_operator.cluster.kubernetes_api import (
     Forbidden,
     NotFound,
 )
+from specbench_operator.cluster.parsing import parse_job
 from specbench_operator.cluster.writer import Writer
 from specbench_operator.errors import Changed, OperatorError, Retry
 from specbench_operator.run.events import run_events
-from specbench_operator.state.run import NORMAL, KubernetesEvent, RunDecision
+from specbench_operator.state.objects import ObjectRef
+from specbench_operator.state.run import NORMAL, KubernetesEvent, ResumeJob, RunDecision
 from specbench_testing.fake_api import FakeApi, api_of, api_server
 from specbench_testing.operator_builders import NOON, operator_run
 
@@ -63,6 +65,14 @@ def test_events_are_posted_before_the_status_and_only_if_it_changes() -> None:
     assert [raw["reason"] for raw in api.named(EVENT).values()] == ["EngineStarting", "EngineReady"]
     assert not report(api, run_with(STATUS.to_dict()))
     assert len(api.requests) == 3
+
+
+def test_a_job_is_resumed_with_its_leaders_pod() -> None:
+    run, api = run_with({}), FakeApi()
+    ref = ObjectRef(JOB, "c", api.put(child(JOB, OWNER, suspend=True))["metadata"]["uid"])
+    writer_of(api, run).act_on_run(run, RunDecision(STATUS, resume=(ResumeJob(ref, "leader"),)))
+    job = parse_job(api.objects[JOB, "c"])
+    assert (job.suspended, job.engine_pod) == (False, "leader")
 
 
 def test_events_of_a_repeated_decision_exist_already() -> None:

@@ -1,4 +1,7 @@
-"""Runs with a real Kueue and a quota for one engine: admitted one at a time, preempted, and measured once."""
+"""Runs with a real Kueue and a quota for one engine: admitted one at a time, preempted, and measured once.
+
+Engines on several nodes also use a real LeaderWorkerSet.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ from typing import Any
 import pytest
 
 from peers.kueue.controller import GROUP, Kueue
+from peers.lws.controller import LeaderWorkerSets
 from specbench_cluster import Cluster as Ground
 from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import Cluster
 from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.installed_product import small_run
-from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
+from specbench_testing.operator_process import GROUP_RULES, OperatorProcess, OperatorSite, eventually
 from specbench_testing.s3_results import StoredRun
 from specbench_testing.shared_cluster import program
 
@@ -62,10 +66,10 @@ class Quota:
             f"clusterqueue.{GROUP}/{self.namespace}", f"resourceflavor.{GROUP}/{self.namespace}", *priorities
         )
 
-    def placement(self, priority: str | None = None) -> dict[str, Any]:
+    def placement(self, priority: str | None = None, nodes: int = 1) -> dict[str, Any]:
         """`spec.placement` of a run whose engine takes the whole quota."""
         named = {"queuePriorityClass": self._priority(priority)} if priority else {}
-        return {"gpus": self.gpus, "queueName": self.queue, **named}
+        return {"gpus": self.gpus // nodes, "nodes": nodes, "queueName": self.queue, **named}
 
     def _priority(self, name: str) -> str:
         return f"{self.namespace}-{name}"
@@ -85,7 +89,11 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-QUICK = {"SPECBENCH_ENGINE_LOST_SETTLE_S": "5", "SPECBENCH_RESYNC_S": "2"}
+QUICK = {
+    "SPECBENCH_ENGINE_LOST_SETTLE_S": "5",
+    "SPECBENCH_RESYNC_S": "2",
+    "SPECBENCH_LEADER_WORKER_SETS": "true",
+}
 GPUS = 8
 """All GPUs of the node, so that an engine outside the quota cannot run at the same time as one inside it."""
 LONG = ["--base-ms=270"]
@@ -94,25 +102,23 @@ Begin = Callable[..., tuple[ClusterRun, StoredRun]]
 
 
 @pytest.fixture(scope="module")
-def kueue(cluster: Cluster, ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kueue]:
-    controller = Kueue(cluster.kubeconfig, program("kubectl"), tmp_path_factory.mktemp("kueue"))
-    try:
-        yield controller.start()
-    finally:
-        controller.stop()
+def kueue(cluster: Cluster, lws: LeaderWorkerSets, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kueue]:
+    with Kueue(cluster.kubeconfig, program("kubectl"), tmp_path_factory.mktemp("kueue")).running() as controller:
+        yield controller
 
 
 @pytest.fixture
 def site(cluster: Cluster, crd: Definition, ground: Ground) -> Iterator[OperatorSite]:
     with cluster.namespace("queued") as namespace:
-        site = OperatorSite(cluster, namespace)
+        site = OperatorSite(cluster, namespace, tuple(GROUP_RULES))
         site.secret("bench-s3", AWS_ACCESS_KEY_ID=ground.s3.access_key, AWS_SECRET_ACCESS_KEY=ground.s3.secret_key)
         yield site
 
 
 @pytest.fixture
-def quota(kueue: Kueue, site: OperatorSite) -> Iterator[Quota]:
+def quota(kueue: Kueue, lws: LeaderWorkerSets, site: OperatorSite) -> Iterator[Quota]:
     quota = Quota(kueue, site.namespace, GPUS)
+    lws.manage([site.namespace])
     kueue.manage([site.namespace])
     quota.grant()
     yield quota
@@ -236,3 +242,34 @@ def test_a_preempted_run_reports_it_stores_no_result_and_is_measured_once_later(
     assert "EngineLost" not in nightly.reasons()
     launches = {nightly_stored.json(key)["attempt"].partition("-")[0] for key in nightly_stored.manifests()}
     assert launches == {"1", "0"}, "expected the baseline's second launch and the drafter's first"
+
+
+def scheduled(site: OperatorSite) -> int:
+    """Number of engine pods that hold GPUs, without terminating ones."""
+    pods = [pod for pod in site.items("pods", "engine") if "deletionTimestamp" not in pod["metadata"]]
+    return sum("nodeName" in pod["spec"] and pod["status"]["phase"] in ("Pending", "Running") for pod in pods)
+
+
+def test_engines_on_two_nodes_wait_are_preempted_and_measured_once(
+    site: OperatorSite, quota: Quota, begin: Begin
+) -> None:
+    nightly, nightly_stored = begin("nightly", quota.placement(LOW, nodes=2), {"spec.engine.args": LONG})
+    wait_for_queued(nightly, "True", "Inadmissible", "LocalQueue bench doesn't exist")
+    eventually(lambda: len(nightly.living("engine")) == 2, "the gated pods are not created")
+    assert (scheduled(site), nightly.phase(), nightly.status()["gpuSecondsHeld"]) == (0, "Queued", 0)
+    quota.open()
+    eventually(nightly_stored.under_way, "no request has ended before the preemption", 200)
+    release, release_stored = begin("release", quota.placement(HIGH, nodes=2), {"spec.drafters": []})
+    wait_for_queued(nightly, "True", "WaitingForQuota", "preempted 1 times")
+    most = 0
+
+    def finished() -> bool:
+        nonlocal most
+        most = max(most, scheduled(site))
+        return {nightly.phase(), release.phase()} == {"Succeeded"}
+
+    eventually(finished, "the runs do not finish", 500)
+    assert most == 2
+    assert (nightly_stored.violations(), release_stored.violations()) == ([], [])
+    assert [row.get("preemptions", 0) for row in nightly.status()["groups"]] == [1, 0]
+    assert "EngineLost" not in nightly.reasons()

@@ -179,14 +179,10 @@ def _of_limits(spec: RunSpec, fence: Fence) -> Iterator[Problem]:
 
 
 def _of_forced_queue(placement: Placement, queue: str) -> Iterator[Problem]:
-    """Report what a queue does not support: the rules of spec.placement, for the queue that the fence forces."""
-    if not queue:
-        return
-    reason = f"is not possible on this cluster, where every engine is admitted by the queue {queue}"
-    if placement.nodes > 1:
-        yield Problem("spec.placement.nodes", f"{placement.nodes} {reason}", "set nodes: 1")
-    if placement.pin_node is PinNode.REQUIRE:
-        yield Problem("spec.placement.pinNode", f"Require {reason}", "set pinNode: Prefer")
+    """Report what a queue does not support: the rule of spec.placement, for the queue that the fence forces."""
+    if queue and placement.pin_node is PinNode.REQUIRE:
+        reason = f"Require is not possible on this cluster, where every engine is admitted by the queue {queue}"
+        yield Problem("spec.placement.pinNode", reason, "set pinNode: Prefer")
 
 
 # The fields of a run's spec that the fence limits, and the allow-list of each.

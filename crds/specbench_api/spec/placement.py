@@ -150,12 +150,6 @@ class Placement(RuledModel):
             lambda placement: not placement.queue_priority_class or bool(placement.queue_name),
         ),
         ValidationRule(
-            "!has(self.queueName) || !has(self.nodes) || self.nodes == 1",
-            "queueName is not supported for an engine on several nodes (a LeaderWorkerSet): remove queueName, or set"
-            " nodes: 1",
-            lambda placement: not placement.queue_name or placement.nodes == 1,
-        ),
-        ValidationRule(
             "!has(self.queueName) || !has(self.pinNode) || self.pinNode != 'Require'",
             "pinNode: Require cannot be combined with queueName, because a queue may restart an engine on any node: use"
             " Prefer, or remove queueName",

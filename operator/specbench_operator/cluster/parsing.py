@@ -9,10 +9,11 @@ from kubernetes.utils import parse_quantity
 
 from specbench_api.campaign.names import ANNOTATION_COMBINATION
 from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
-from specbench_operator.render.engine_job import LABEL_KUEUE_QUEUE, LABEL_LWS_WORKER
+from specbench_operator.render.engine_job import KUEUE_GATE, LABEL_KUEUE_QUEUE, LABEL_LWS_WORKER
 from specbench_operator.render.engine_pod import PROBE_CONTAINER
 from specbench_operator.render.job_annotations import (
     ANNOTATION_ENGINE_POD,
+    ANNOTATION_QUEUE,
     parse_engine_nodes,
     parse_prior_launches,
     parse_relaunch,
@@ -37,6 +38,8 @@ from specbench_operator.state.timestamps import api_timestamp, optional_api_time
 
 LABEL_LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 """Label of the pods of a LeaderWorkerSet. Their controllers are StatefulSets that the LeaderWorkerSet creates."""
+LABEL_KUEUE_WORKLOAD = "kueue.x-k8s.io/prebuilt-workload-name"
+"""Label of the pods of a LeaderWorkerSet that Kueue manages: name of the Workload by which it admits them."""
 
 
 _parse_quantity: Any = parse_quantity  # the library is only partly typed
@@ -64,7 +67,7 @@ def kept_fields(kind: str, raw: RawObject) -> RawObject:
             return {**kept, "spec": _only(raw["spec"], ("suspend",)), **_only(raw, ("status",))}
         case "Pod":
             containers = [_only(row, ("name", "image", "command", "args")) for row in raw["spec"]["containers"][:1]]
-            spec = {**_only(raw["spec"], ("nodeName",)), "containers": containers}
+            spec = {**_only(raw["spec"], ("nodeName", "schedulingGates")), "containers": containers}
             return {**kept, "spec": spec, "status": _only(raw.get("status") or {}, _KEPT_STATUS_OF_POD)}
         case "Service" | "NetworkPolicy":
             return {**kept, **_only(raw, ("spec",))}
@@ -80,6 +83,7 @@ def _only(raw: RawObject, names: Sequence[str]) -> dict[str, Any]:
 def parse_job(raw: RawObject, warning: str = "", waits: QueueWait | None = None) -> Job:
     """Convert a Job."""
     meta, status = raw["metadata"], raw.get("status", {})
+    annotations = meta.get("annotations", {})
     conditions = {row["type"]: row for row in status.get("conditions", []) if row.get("status") == "True"}
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
     return Job(
@@ -94,10 +98,10 @@ def parse_job(raw: RawObject, warning: str = "", waits: QueueWait | None = None)
         deleting="deletionTimestamp" in meta,
         verdict=parse_verdict(meta),
         warning=warning,
-        queue=meta.get("labels", {}).get(LABEL_KUEUE_QUEUE, ""),
+        queue=meta.get("labels", {}).get(LABEL_KUEUE_QUEUE) or annotations.get(ANNOTATION_QUEUE, ""),
         waits=waits,
         relaunch=parse_relaunch(meta),
-        engine_pod=meta.get("annotations", {}).get(ANNOTATION_ENGINE_POD, ""),
+        engine_pod=annotations.get(ANNOTATION_ENGINE_POD, ""),
         engine_nodes=parse_engine_nodes(meta),
         prior_launches=parse_prior_launches(meta),
         unlisted_pods=int(status.get("active", 0)) + int(status.get("terminating") or 0),
@@ -130,7 +134,7 @@ def parse_pod(raw: RawObject, groups: Mapping[str, tuple[str, str]] | None = Non
         reason=status.get("reason", ""),
         message=status.get("message", ""),
         ready=conditions.get("Ready", {}).get("status") == "True",
-        disrupted=_message_if_true(conditions.get("DisruptionTarget")),
+        disrupted=_message_if_true(conditions.get("DisruptionTarget") or conditions.get("TerminationTarget")),
         unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else None,
         scheduled_at=optional_api_timestamp(scheduled.get("lastTransitionTime"))
         if scheduled.get("status") == "True"
@@ -146,6 +150,8 @@ def parse_pod(raw: RawObject, groups: Mapping[str, tuple[str, str]] | None = Non
         started_at=optional_api_timestamp(container.get("state", {}).get("running", {}).get("startedAt")),
         worker=whole_number(labels.get(LABEL_LWS_WORKER)),
         restarts=restarts,
+        gated=any(gate["name"] == KUEUE_GATE for gate in spec.get("schedulingGates", ())),
+        workload=labels.get(LABEL_KUEUE_WORKLOAD, ""),
     )
 
 

@@ -218,7 +218,8 @@ class RunObserver:
         """A Job; if it has no pod although it should, with its latest warning or the reason why its queue waits."""
         job = parse_job(raw)
         if job.suspended and not job.ended:
-            return parse_job(raw, waits=queue_wait(self._api, raw["metadata"]["namespace"], job))
+            workload = next((pod.workload for pod in pods if pod.job_uid == job.ref.uid), "")
+            return parse_job(raw, waits=queue_wait(self._api, raw["metadata"]["namespace"], job, workload))
         podless = not any(pod.job_uid == job.ref.uid for pod in pods)
         if not podless:
             return replace(job, unlisted_pods=0)
@@ -418,30 +419,31 @@ LABEL_KUEUE_JOB_UID = "kueue.x-k8s.io/job-uid"
 """Label of a Workload: UID of its Job."""
 NO_KUEUE = "this cluster has no Kueue (it serves no kueue.x-k8s.io): install it, or remove spec.placement.queueName"
 NO_WORKLOAD = (
-    "Kueue has not created a Workload for the Job yet: if this does not change, check that Kueue runs and manages"
-    " this namespace"
+    "Kueue has not created a Workload for the engine yet: if this does not change, check that Kueue runs, manages this"
+    " namespace, and on several nodes has the integration leaderworkerset.x-k8s.io/leaderworkerset"
 )
 
 
-def queue_wait(api: Reader, namespace: str, job: Job) -> QueueWait | None:
+def queue_wait(api: Reader, namespace: str, job: Job, workload: str = "") -> QueueWait | None:
     """Why the queue of a suspended Job does not admit it, from its Workload; None if that may not be read.
 
-    Raises Retry.
+    `workload`: name of the Workload of its LeaderWorkerSet, which has no label with the Job's UID. Raises Retry.
     """
     if not job.queue:
         return None
+    labels = "" if workload else f"{LABEL_KUEUE_JOB_UID}={job.ref.uid}"
     try:
-        workloads = _workloads(api, namespace, job.ref.uid)
+        workloads = _workloads(api, namespace, labels, f"metadata.name={workload}" if workload else "")
     except Forbidden:
         return None
     return QueueWait(NO_KUEUE, inadmissible=True) if workloads is None else _workload_wait(workloads)
 
 
-def _workloads(api: Reader, namespace: str, uid: str) -> list[Raw] | None:
+def _workloads(api: Reader, namespace: str, labels: str, fields: str) -> list[Raw] | None:
     """The Workloads of a Job; None if the cluster serves no supported version of the kind."""
     for kind in WORKLOADS:
         try:
-            return api.list(kind, namespace, labels=f"{LABEL_KUEUE_JOB_UID}={uid}")
+            return api.list(kind, namespace, labels=labels, fields=fields)
         except NotFound:
             continue
     return None

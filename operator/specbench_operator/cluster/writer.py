@@ -1,4 +1,4 @@
-"""Carries out a decision about a run (relaunch, stop, delete, apply) or a campaign; then events; then status.
+"""Carries out a decision about a run (relaunch, resume, stop, delete, apply) or a campaign; then events; then status.
 
 Events are derived from the change of the status, so they are posted before it: if the operator dies in between, the
 next reconciliation finds the same earlier status and posts the same events under the same names.
@@ -39,6 +39,7 @@ from specbench_operator.cluster.kubernetes_api import (
 from specbench_operator.cluster.parsing import controller_uid
 from specbench_operator.errors import Changed, OperatorError, Retry
 from specbench_operator.render.job_annotations import (
+    ANNOTATION_ENGINE_POD,
     ANNOTATION_RELAUNCH,
     ANNOTATION_VERDICT,
     format_relaunch,
@@ -46,7 +47,7 @@ from specbench_operator.render.job_annotations import (
 )
 from specbench_operator.state.campaign import CampaignDecision, RunPatch
 from specbench_operator.state.objects import REPAIRED_KINDS, fulfils
-from specbench_operator.state.run import KubernetesEvent, RelaunchJob, RunDecision, StopJob
+from specbench_operator.state.run import KubernetesEvent, RelaunchJob, ResumeJob, RunDecision, StopJob
 from specbench_operator.state.timestamps import format_timestamp
 
 STOPPED_AFTER_S = 1
@@ -68,6 +69,8 @@ class Writer:
         namespace = resource["metadata"]["namespace"]
         for relaunch in decision.relaunch:
             self._relaunch(namespace, relaunch)
+        for resume in decision.resume:
+            self._resume(namespace, resume)
         for stop in decision.stop:
             self._stop(namespace, stop)
         for ref in decision.delete:
@@ -146,6 +149,10 @@ class Writer:
     def _relaunch(self, namespace: str, job: RelaunchJob) -> None:
         annotations = {ANNOTATION_RELAUNCH: format_relaunch(job.relaunch)}
         self._api.merge(JOB, namespace, job.ref.name, {"metadata": {"uid": job.ref.uid, "annotations": annotations}})
+
+    def _resume(self, namespace: str, job: ResumeJob) -> None:
+        meta = {"uid": job.ref.uid, "annotations": {ANNOTATION_ENGINE_POD: job.leader_pod}}
+        self._api.merge(JOB, namespace, job.ref.name, {"metadata": meta, "spec": {"suspend": False}})
 
     def _stop(self, namespace: str, stop: StopJob) -> None:
         """Stop a Job by a deadline. `suspend` would not do: a queue controller may resume a suspended Job."""

@@ -12,6 +12,7 @@ from specbench_api.plan.names import ROLE_ENGINE, engine_name, nodes_name
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.engine_pod import engine_launch, engine_pod_template, worker_pod_template
+from specbench_operator.render.job_annotations import ANNOTATION_QUEUE
 from specbench_operator.render.shared_fields import (
     RESTRICTED_SECURITY,
     Manifest,
@@ -56,6 +57,11 @@ def _job(run: SpecBenchRun, meta: Manifest, template: Manifest, *, start: Manife
 #
 # The LeaderWorkerSet has `restartPolicy: None`. Recreating the whole group whenever a container ends would lose the
 # reason. The operator ends the launch when it observes a restarted container or a pod that is newer than the client.
+#
+# With a queue, Kueue manages the LeaderWorkerSet and not the Job. Its pods have Kueue's scheduling gate from the start,
+# so that no pod is scheduled unless Kueue admits it, even if Kueue is missing or does not manage LeaderWorkerSets. The
+# Job is created suspended, because its deadline must not count while they wait. The operator resumes it when they are
+# admitted. If it is down then, Kueue ends the launch by the limit in a label of the LeaderWorkerSet.
 
 LWS_KIND = "LeaderWorkerSet"
 LABEL_LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
@@ -68,11 +74,12 @@ DEADLINE_JOB_TTL_S = 60
 def leader_worker_set_job(run: SpecBenchRun, group: EngineGroup, attempt: int, settings: OperatorSettings) -> Manifest:
     """The Job that owns the LeaderWorkerSet of a launch. A Job needs a container, but this one is never started."""
     container = {"name": "none", "image": settings.client_image, "securityContext": dict(RESTRICTED_SECURITY)}
+    meta, queue = _metadata(run, group, attempt), run.spec.placement.queue_name
     return _job(
         run,
-        _metadata(run, group, attempt),
+        {**meta, "annotations": {ANNOTATION_QUEUE: queue}} if queue else meta,
         {"spec": {**shared_pod_fields(run, ours=True, grace_s=0), "containers": [container]}},
-        start={"parallelism": 0, "completions": 1},
+        start={"parallelism": 0, "completions": 1, **({"suspend": True} if queue else {})},
         end={"ttlSecondsAfterFinished": DEADLINE_JOB_TTL_S},
     )
 
@@ -90,14 +97,21 @@ def leader_worker_set(  # noqa: PLR0917 -- the same parameters as engine_job, wi
     key = ChildKey(ROLE_ENGINE, group.index, attempt)
     meta = metadata(run, nodes_name(run.metadata.name, group.index, attempt), key, group.arm)
     owner_reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner.ref.name, "uid": owner.ref.uid}
+    queue = kueue_labels(run)
+    if queue:
+        queue[LABEL_KUEUE_MAX_SECONDS] = str(QUEUED_DEADLINES * run.spec.active_deadline_seconds)
     leader, worker = (
-        _always_restarted(template(run, plan, group, attempt, settings, preferred_nodes))
+        _group_template(template(run, plan, group, attempt, settings, preferred_nodes), gated=bool(queue))
         for template in (engine_pod_template, worker_pod_template)
     )
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": LWS_KIND,
-        "metadata": {**meta, "ownerReferences": [{**owner_reference, "controller": True, "blockOwnerDeletion": True}]},
+        "metadata": {
+            **meta,
+            "labels": {**meta["labels"], **queue},
+            "ownerReferences": [{**owner_reference, "controller": True, "blockOwnerDeletion": True}],
+        },
         "spec": {
             "replicas": 1,
             "startupPolicy": "LeaderCreated",
@@ -111,9 +125,10 @@ def leader_worker_set(  # noqa: PLR0917 -- the same parameters as engine_job, wi
     }
 
 
-def _always_restarted(template: Manifest) -> Manifest:
+def _group_template(template: Manifest, *, gated: bool) -> Manifest:
     """The pod template for a LeaderWorkerSet, whose StatefulSets accept no other restartPolicy."""
-    return {**template, "spec": {**template["spec"], "restartPolicy": "Always"}}
+    gates = {"schedulingGates": [{"name": KUEUE_GATE}]} if gated else {}
+    return {**template, "spec": {**template["spec"], "restartPolicy": "Always", **gates}}
 
 
 # An engine's Job with a queue is created suspended, and only Kueue resumes it, so that it has no pod and holds no GPUs
@@ -121,10 +136,16 @@ def _always_restarted(template: Manifest) -> Manifest:
 
 LABEL_KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 LABEL_KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
+LABEL_KUEUE_MAX_SECONDS = "kueue.x-k8s.io/max-exec-time-seconds"
+"""Label of a LeaderWorkerSet: how long after admission Kueue takes its quota back and deletes its pods."""
+QUEUED_DEADLINES = 2
+"""That limit, in deadlines of the Job: an engine has a whole one if the operator was down for one after admission."""
+KUEUE_GATE = "kueue.x-k8s.io/admission"
+"""The scheduling gate that Kueue removes from a pod when it admits it."""
 
 
 def kueue_labels(run: SpecBenchRun) -> dict[str, str]:
-    """The labels by which Kueue manages the engine's Job; empty if the run names no queue."""
+    """The labels by which Kueue manages the engine's Job or LeaderWorkerSet; empty if the run names no queue."""
     placement = run.spec.placement
     if placement.queue_name is None:
         return {}

@@ -17,7 +17,11 @@ ANNOTATION_PRIOR_LAUNCHES = f"{GROUP}/launches-before"
 ANNOTATION_ENGINE_NODES = f"{GROUP}/engine-nodes"
 """On a client's Job: names of the nodes on which its engine became ready, separated by commas."""
 ANNOTATION_ENGINE_POD = f"{GROUP}/engine-pod"
-"""On a client's Job: UID of the engine's pod that it measures. Another pod is another launch."""
+"""On a client's Job: UID of the engine's pod that it measures. On the Job of an engine on several nodes that a queue
+has admitted: UID of the leader's pod. Another pod is another launch."""
+ANNOTATION_QUEUE = f"{GROUP}/queue"
+"""On the Job of an engine on several nodes: the queue of its LeaderWorkerSet. If this were Kueue's label, Kueue would
+manage the Job too."""
 ANNOTATION_VERDICT = f"{GROUP}/verdict"
 """On an engine's Job: why its launch is over, as JSON."""
 ANNOTATION_RELAUNCH = f"{GROUP}/relaunch"

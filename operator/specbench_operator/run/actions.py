@@ -17,7 +17,7 @@ from specbench_operator.render.engine_job import engine_job, engine_service, lea
 from specbench_operator.render.job_annotations import with_engine_nodes, with_prior_launches
 from specbench_operator.render.network_policies import network_policies
 from specbench_operator.run.launches.children import Children, is_lost, live_pods
-from specbench_operator.run.launches.engine import current_pod
+from specbench_operator.run.launches.engine import admitted_leader, current_pod
 from specbench_operator.run.launches.group import GroupView, is_recorded_in_status, stop_and_keep_job
 from specbench_operator.run.launches.host_facts import collect_host_facts
 from specbench_operator.run.launches.launch_state import LaunchStage
@@ -33,7 +33,7 @@ from specbench_operator.state.objects import (
     Relaunch,
     fulfils,
 )
-from specbench_operator.state.run import RelaunchJob, StopJob
+from specbench_operator.state.run import RelaunchJob, ResumeJob, StopJob
 
 Manifests = tuple[Mapping[str, Any], ...]
 
@@ -46,6 +46,13 @@ def relaunches(run_view: RunView) -> tuple[RelaunchJob, ...]:
         return ()
     preemptions = engine.relaunch.preemptions if engine.relaunch else 0
     return (RelaunchJob(engine.ref, Relaunch(view.attempt, preemptions + 1, view.previous_pod)),)
+
+
+def resumes(run_view: RunView) -> tuple[ResumeJob, ...]:
+    """The Jobs of engines on several nodes whose queue has admitted their pods. Deadlines count from then on."""
+    engines = [job for job in run_view.children.engines if _belongs_to_live_launch(run_view, job)]
+    leaders = [(job, admitted_leader(job, run_view.children.pods_of(job))) for job in engines]
+    return tuple(ResumeJob(job.ref, leader.ref.uid) for job, leader in leaders if leader)
 
 
 def stops(run_view: RunView) -> tuple[StopJob, ...]:
@@ -158,7 +165,9 @@ def _serving_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
         return
     engine = run_view.children.engine(view.group.index, attempt)
     yield engine_service(run_view.run, run_view.plan, view.group, attempt, engine.key.attempt if engine else None)
-    if run_view.run.spec.placement.nodes > 1 and engine and view.launch_state.stage is LaunchStage.STARTING:
+    # A Job that somebody else has suspended has no deadline, so nothing is started behind it.
+    may_start = view.launch_state.stage is LaunchStage.STARTING or (engine and engine.suspended and engine.queue)
+    if run_view.run.spec.placement.nodes > 1 and engine and may_start:
         yield leader_worker_set(run_view.run, run_view.plan, view.group, engine, run_view.settings, run_view.served_on)
     if view.launch_state.stage is LaunchStage.SERVING and not _has_client_pod(run_view, view.group.index, attempt):
         pod = current_pod(run_view.children.pods_of(engine))

@@ -18,7 +18,7 @@ from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.status import TEXT_MAX, Condition, GroupStatus, RunStatus
 from specbench_operator.errors import OperatorError, Stop
 from specbench_operator.render.client_jobs import results_uri, unreadable_files
-from specbench_operator.run.actions import creations, deletions, relaunches, releases, stops
+from specbench_operator.run.actions import creations, deletions, relaunches, releases, resumes, stops
 from specbench_operator.run.events import run_events
 from specbench_operator.run.gate import with_gate
 from specbench_operator.run.gpu_seconds import with_gpu_seconds
@@ -120,14 +120,15 @@ def _decide_valid_run(
     state = state_of(run_view)
     if overdue := overdue_pods(observed.pods, settings, now):
         state = replace(state, message=join_sentences((state.message, overdue)))
-    actions = (relaunches(run_view), stops(run_view), deletions(run_view))
+    actions = (relaunches(run_view), resumes(run_view), stops(run_view), deletions(run_view))
     apply = creations(run_view, state)  # raises InvalidSpec for a plan that is too large for a ConfigMap
     status = with_gpu_seconds(build_run_status(run_view, state), run_view)
     requeue_after_s = _requeue_after_s(run_view, state)
-    relaunch, stop, delete = actions
+    relaunch, resume, stop, delete = actions
     return RunDecision(
         status=status,
         relaunch=relaunch,
+        resume=resume,
         stop=stop,
         delete=delete,
         apply=apply,
@@ -141,7 +142,7 @@ def _decide_valid_run(
 
 def only_reports_progress(previous: RunStatus, decision: RunDecision) -> bool:
     """Whether a decision does nothing but write the first status, or update numbers and texts in the status."""
-    if decision.relaunch or decision.stop or decision.delete or decision.apply:
+    if decision.relaunch or decision.resume or decision.stop or decision.delete or decision.apply:
         return False
     return previous.phase is None or (not decision.events and _stage(previous) == _stage(decision.status))
 

@@ -123,13 +123,14 @@ class Job:
     warning: str = ""
     """Message of its latest Warning event while it has no pod, such as an exceeded quota."""
     queue: str = ""
-    """Name of its Kueue queue, from its label; empty if it has none."""
+    """Name of its Kueue queue, or that of its LeaderWorkerSet; empty if it has none."""
     waits: QueueWait | None = None
     """Why its queue does not admit it, while it is suspended."""
     relaunch: Relaunch | None = None
     """Set for an engine's Job that continues as another launch."""
     engine_pod: str = ""
-    """For a client: UID of the engine's pod that it measures."""
+    """For a client: UID of the engine's pod that it measures. For a queued engine on several nodes that was admitted:
+    UID of its leader's pod."""
     engine_nodes: tuple[str, ...] = ()
     """For a client: names of the nodes on which its engine became ready."""
     prior_launches: PriorLaunches = PriorLaunches()
@@ -218,7 +219,8 @@ class Pod:
     message: str = ""
     ready: bool = False
     disrupted: str | None = None
-    """Message of its DisruptionTarget condition if that is True, else None."""
+    """Message of its DisruptionTarget condition, or of TerminationTarget, which Kueue sets, if that is True; else None.
+    """
     unschedulable: str | None = None
     """The scheduler's message if no node fits, else None."""
     scheduled_at: datetime | None = None
@@ -242,6 +244,10 @@ class Pod:
     """Index of its node within an engine on several nodes, 0 for the leader; None for an engine on one node."""
     restarts: int = 0
     """How often its container was restarted. If it was, `terminated` is how the previous container ended."""
+    gated: bool = False
+    """Whether it waits for its admission by Kueue, and so is not scheduled."""
+    workload: str = ""
+    """Name of the Workload by which Kueue admits it; empty if Kueue has not set it, or does so by its Job."""
 
     @property
     def alive(self) -> bool:

@@ -137,6 +137,15 @@ class RelaunchJob:
 
 
 @dataclass(frozen=True)
+class ResumeJob:
+    """Resume the suspended Job of an engine on several nodes, because its queue has admitted their pods."""
+
+    ref: ObjectRef
+    leader_pod: str
+    """UID of the leader's pod."""
+
+
+@dataclass(frozen=True)
 class KubernetesEvent:
     """A Kubernetes Event, as `kubectl describe` shows it."""
 
@@ -150,7 +159,7 @@ class KubernetesEvent:
 
 @dataclass(frozen=True)
 class RunDecision:
-    """The changes to make for a run, in this order: relaunch, stop, delete, apply, events, status."""
+    """The changes to make for a run, in this order: relaunch, resume, stop, delete, apply, events, status."""
 
     status: RunStatus
     stop: tuple[StopJob, ...] = ()
@@ -162,6 +171,7 @@ class RunDecision:
     at_rest: bool = False
     """Nothing is left to do until the run itself changes, so the resync may skip it."""
     relaunch: tuple[RelaunchJob, ...] = ()
+    resume: tuple[ResumeJob, ...] = ()
     awaits: frozenset[str] = frozenset()
     """Names of other runs of the namespace: this run is reconciled again when one of them ends."""
 

@@ -38,7 +38,12 @@ from specbench_api.spec.status import Condition, GateStatus, GroupStatus, RunSta
 from specbench_client.documents.summary import RunSummary
 from specbench_client.stored_runs.status_builder import status_document
 from specbench_operator.render.engine_job import LABEL_KUEUE_QUEUE, LWS_KIND
-from specbench_operator.render.job_annotations import ANNOTATION_ENGINE_POD, parse_engine_nodes, parse_prior_launches
+from specbench_operator.render.job_annotations import (
+    ANNOTATION_ENGINE_POD,
+    ANNOTATION_QUEUE,
+    parse_engine_nodes,
+    parse_prior_launches,
+)
 from specbench_operator.run.decide import decide_run
 from specbench_operator.settings import OperatorSettings
 from specbench_operator.state.objects import (
@@ -170,6 +175,10 @@ class ClusterWorld:
             job = self.jobs[again.ref.name]
             assert job.ref == again.ref, "the relaunch is for another Job of this name"
             self.jobs[again.ref.name] = replace(job, relaunch=again.relaunch)
+        for resume in decision.resume:
+            assert self.jobs[resume.ref.name].ref == resume.ref, "the Job to resume is another one of this name"
+            self.admit(resume.ref.name)
+            self.jobs[resume.ref.name] = replace(self.jobs[resume.ref.name], engine_pod=resume.leader_pod)
         for stop in decision.stop:
             job = self.jobs[stop.ref.name]
             over = job.failure or JobFailure("DeadlineExceeded", "", self.now)
@@ -336,8 +345,9 @@ class ClusterWorld:
             if any(volume["name"] == "plan" for volume in pod.get("volumes", [])):
                 given = {"name": PLAN_DIGEST_VARIABLE, "value": digest(self.plan_data[PLAN])}
                 assert given in pod["containers"][0]["env"], "a client refuses another plan than the one that it mounts"
-            suspended, queue = bool(manifest["spec"].get("suspend")), labels.get(LABEL_KUEUE_QUEUE, "")
-            engine_pod = meta.get("annotations", {}).get(ANNOTATION_ENGINE_POD, "")
+            suspended, annotations = bool(manifest["spec"].get("suspend")), meta.get("annotations", {})
+            queue = labels.get(LABEL_KUEUE_QUEUE) or annotations.get(ANNOTATION_QUEUE, "")
+            engine_pod = annotations.get(ANNOTATION_ENGINE_POD, "")
             started = None if suspended else self.now
             self.jobs[name] = Job(
                 ref, owner, key, self.now, started, suspended=suspended, queue=queue, engine_pod=engine_pod,

@@ -436,7 +436,6 @@ REFUSED: list[tuple[Edits, str]] = [
 """Edits of a run, and the path of the problem below `spec`."""
 
 REFUSED_BY_QUEUE: list[tuple[Edits, str]] = [
-    ({"spec.placement": {"gpus": 1, "nodes": 2}}, "placement.nodes"),
     ({"spec.placement.pinNode": "Require"}, "placement.pinNode"),
 ]
 """Edits that FENCED and FORCED_QUEUE differ about: a queue does not support them."""

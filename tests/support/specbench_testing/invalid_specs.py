@@ -588,12 +588,6 @@ INVALID_SPECS = (
         "set queueName",
     ),
     InvalidSpecCase(
-        "a queue for engines on several nodes",
-        {"spec.placement": {"queueName": "gpus", "nodes": 2}},
-        "spec.placement",
-        "set nodes: 1",
-    ),
-    InvalidSpecCase(
         "a queue for engines that must stay on a node",
         {"spec.placement": {"queueName": "gpus", "pinNode": "Require"}},
         "spec.placement",

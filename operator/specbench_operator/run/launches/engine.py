@@ -193,11 +193,11 @@ def _pod_being_deleted(
     """The state of a launch whose pod is being deleted.
 
     A queue suspends a Job before its pod is deleted. But Jobs are listed before pods, so the suspension may not be
-    observed yet, and the next reconciliation decides.
+    observed yet, and the next reconciliation decides. On pods of a LeaderWorkerSet, Kueue sets a condition first.
     """
     message = join_sentences(("its pod is being deleted", _node_of(pod), pod.disrupted or ""))
     remaining_s = (gone_at - context.now).total_seconds()
-    if engine.queue and not engine.ended and not pod.disrupted and remaining_s > 0:
+    if engine.queue and pod.worker is None and not engine.ended and not pod.disrupted and remaining_s > 0:
         stage = LaunchStage.SERVING if served else LaunchStage.STARTING
         return LaunchState(stage, EngineReason.LOST, message, degraded=True, requeue_after_s=remaining_s)
     return preempted(message) if pod.disrupted else lost(message)
@@ -296,16 +296,32 @@ def _runtime_s(ended: ContainerTerminated) -> float:
 # has cold caches and perhaps another node, so a pod that is newer than the client ends the launch.
 
 
-def preempted_node(pods: tuple[Pod, ...]) -> LaunchState | None:
-    """The state of a launch that lost one of its nodes by preemption; None if no pod reports one.
+def admitted_leader(engine: Job, pods: tuple[Pod, ...]) -> Pod | None:
+    """The leader's pod of a queued engine whose Job waits although its queue has admitted the pods; None otherwise.
 
-    This is checked first, because a replaced pod and an error of the leader are consequences of it.
+    It does not count while it is being deleted: a queue may evict its pods before the Job is resumed.
     """
+    leader = current_pod(pods) if engine.suspended and not engine.ended and engine.queue else None
+    admitted = leader and leader.worker is not None and not leader.gated and leader.alive and not leader.deleted_at
+    return leader if admitted else None
+
+
+def preempted_node(engine: Job, pods: tuple[Pod, ...]) -> LaunchState | None:
+    """The state of a launch that lost one of its nodes by preemption; None if that did not happen.
+
+    This is checked first, because a replaced pod and an error of the leader are consequences of it. A Job that waits
+    for its queue has not started. Of one that was resumed, another leader shows that its queue evicted the pods, also
+    if that happened while the operator was down.
+    """
+    if engine.suspended or engine.ended or engine.verdict or engine.deleting:
+        return None
     grouped = sorted((pod for pod in pods if pod.worker is not None), key=lambda pod: (pod.created_at, pod.ref.name))
     for pod in grouped:
         gone = pod.deleted_at is not None or not pod.alive or pod.terminated is not None
         if pod.disrupted and gone and pod.reason != EVICTED:
             return preempted(join_sentences((f"node {pod.worker} of the group", f"pod {pod.ref.name}", pod.disrupted)))
+    if engine.engine_pod and engine.engine_pod not in {pod.ref.uid for pod in grouped}:
+        return preempted("the leader's pod that its queue had admitted is gone")
     return None
 
 

@@ -268,8 +268,7 @@ def judge_launch(children: Children, group: int, attempt: int, context: LaunchCo
     if engine is None:
         return by_client if by_client.stage is LaunchStage.FAILED else lost("its Job was deleted")
     pods = children.pods_of(engine)
-    preemption = None if engine.verdict or engine.deleting or engine.ended else preempted_node(pods)
-    by_engine = preemption or judge_engine(engine, pods, context, client=client)
+    by_engine = preempted_node(engine, pods) or judge_engine(engine, pods, context, client=client)
     if by_engine.stage in (LaunchStage.STARTING, LaunchStage.SERVING):
         by_engine = judge_further_nodes(by_engine, engine, pods, context, client)
     if by_engine.stage is not LaunchStage.SERVING:
