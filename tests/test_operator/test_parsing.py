@@ -18,7 +18,7 @@ from specbench_api.spec.conditions import ConditionType, Phase
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.results import S3
 from specbench_api.spec.secret_refs import SecretRef
-from specbench_operator.cluster.kubernetes_api import JOB, POD, RUN
+from specbench_operator.cluster.kubernetes_api import JOB, POD, RUN, WORKLOADS
 from specbench_operator.cluster.parsing import (
     kept_fields,
     leader_worker_set_owners,
@@ -51,6 +51,7 @@ from specbench_operator.state.objects import (
     LaunchVerdict,
     Node,
     PriorLaunches,
+    QueueWait,
     Relaunch,
 )
 from specbench_operator.state.run import REMEMBERED_BYTES_MAX, NamespaceRun, RunObservation, StoredResults, parsed_run
@@ -68,6 +69,7 @@ LABELS = {
     "specbench.io/attempt": "1",
     "specbench.io/run-uid": "u",
 }
+CHILD_LABELS = {**LABELS, LABEL_MANAGED: MANAGER, LABEL_RUN: "demo"}
 
 
 def meta(**more: Any) -> dict[str, Any]:
@@ -101,8 +103,8 @@ def raw_pod(*conditions: dict[str, str], state: dict[str, Any] | None = None, **
 
 def gated_pod(gate: str) -> dict[str, Any]:
     raw = raw_pod()
-    labels = {**LABELS, "kueue.x-k8s.io/prebuilt-workload-name": "w"}
-    return {**raw, "metadata": meta(labels=labels), "spec": {**raw["spec"], "schedulingGates": [{"name": gate}]}}
+    raw["metadata"]["labels"] = {**CHILD_LABELS, "kueue.x-k8s.io/prebuilt-workload-name": "w"}
+    return {**raw, "spec": {**raw["spec"], "schedulingGates": [{"name": gate}]}}
 
 
 def fields_of(parsed: object, expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -557,12 +559,22 @@ def test_jobs_of_the_run_that_lost_their_labels_are_found_by_name(
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_pods_that_a_job_counts_have_lost_their_labels_only_if_none_is_listed(*, is_listed: bool) -> None:
     """The pod of a launch that its queue preempted may still be ending when the Job is resumed."""
-    labels = {**LABELS, LABEL_MANAGED: MANAGER, LABEL_RUN: "demo"}
-    job = {"kind": JOB, "metadata": meta(labels=labels, uid="j"), "status": {"active": 0, "terminating": 1}}
+    job = {"kind": JOB, "metadata": meta(labels=CHILD_LABELS, uid="j"), "status": {"active": 0, "terminating": 1}}
     pod = {"kind": POD, **raw_pod()}
-    pod["metadata"] = {**pod["metadata"], "labels": labels}
+    pod["metadata"] = {**pod["metadata"], "labels": CHILD_LABELS}
     (found,) = observe(FakeApi.of(operator_run(), job, *([pod] if is_listed else []))).jobs
     assert found.unlisted_pods == (0 if is_listed else 1)
+
+
+def test_a_queued_group_waits_for_the_workload_that_its_pods_name() -> None:
+    """Kueue gives the Workload of a LeaderWorkerSet no label with the UID of its Job."""
+    queued = meta(labels=CHILD_LABELS, uid="j", annotations={"specbench.io/queue": "bench"})
+    job = {"kind": JOB, "metadata": queued, "spec": {"suspend": True}}
+    pending = condition("QuotaReserved", "False", reason="Pending", message="full")
+    workload = {"kind": WORKLOADS[0], "metadata": {"name": "w"}, "status": {"conditions": [pending]}}
+    pod = {"kind": POD, **gated_pod("kueue.x-k8s.io/admission")}
+    (found,) = observe(FakeApi.of(operator_run(), job, pod, workload)).jobs
+    assert found.waits == QueueWait("full")
 
 
 MAIN = NamespaceRun("main", "u", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "c")

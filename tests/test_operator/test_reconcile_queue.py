@@ -550,12 +550,6 @@ def test_without_permission_to_read_workloads_the_reason_is_unknown() -> None:
     assert wait_of({WORKLOADS[0]: FORBIDDEN}) is None
 
 
-def test_the_workload_of_a_set_is_found_by_its_name_because_it_has_no_label_of_the_job() -> None:
-    pending = condition("QuotaReserved", "False", "Pending", PENDING)
-    api: Any = kueue_api({WORKLOADS[0]: [workload(pending, uid=""), workload(name="of-another-run")]})
-    assert queue_wait(api, "bench", JOB, WORKLOAD) == QueueWait(PENDING)
-
-
 def test_a_job_without_a_queue_is_not_looked_up() -> None:
     api: Any = kueue_api({WORKLOADS[0]: Retry("ApiBusy", "busy")})
     assert queue_wait(api, "bench", Job(JOB.ref, None, JOB.key, NOON, suspended=True)) is None

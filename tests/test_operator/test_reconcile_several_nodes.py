@@ -303,7 +303,10 @@ def test_a_queued_group_waits_gated_behind_a_suspended_job(queued: ClusterWorld)
     before = queued.run["status"]
     queued.settle(after_s=30 * 86_400)
     assert queued.run["status"] == before, "waiting has no deadline and holds no GPUs"
-    queued.suspend()
+    admit(queued)
+    queued.run["spec"]["suspend"] = True
+    assert queued.reconcile().resume == ()
+    queued.settle()
     assert (sets(queued), alive(queued), queued.status.phase) == ([], [], Phase.SUSPENDED)
 
 
@@ -350,6 +353,7 @@ def test_every_eviction_is_one_preemption_and_queues_a_new_launch(
         queued.lose_status()
     queued.settle()
     assert outcome(queued) == (GroupState.QUEUED, 1, 1)
+    assert queued.status_and_reason(ConditionType.QUEUED) == ("True", "Preempted")
     assert (sets(queued), queued.client() in queued.jobs) == ([f"{queued.engine(0, 1)}-n"], False)
     assert queued.launched == [queued.engine(0, 0), queued.engine(0, 1)]
 
@@ -365,4 +369,6 @@ def test_a_job_suspended_by_somebody_else_gets_no_set_and_is_not_resumed(new_wor
     new_world.reconcile()
     new_world.jobs[new_world.engine()] = replace(new_world.jobs[new_world.engine()], suspended=True)
     new_world.settle()
-    assert (sets(new_world), new_world.jobs[new_world.engine()].suspended) == ([], True)
+    assert sets(new_world) == []
+    start(new_world)
+    assert new_world.reconcile().resume == ()

@@ -260,7 +260,7 @@ def test_engines_on_two_nodes_wait_are_preempted_and_measured_once(
     quota.open()
     eventually(nightly_stored.under_way, "no request has ended before the preemption", 200)
     release, release_stored = begin("release", quota.placement(HIGH, nodes=2), {"spec.drafters": []})
-    wait_for_queued(nightly, "True", "WaitingForQuota", "preempted 1 times")
+    wait_for_queued(nightly, "True", "Preempted", "preempted 1 times")
     most = 0
 
     def finished() -> bool:

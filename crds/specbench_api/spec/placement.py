@@ -202,8 +202,8 @@ class Placement(RuledModel):
     priority_class_name: ObjectName | None = None
     """Priority class of the engine's pods."""
     queue_name: QueueName | None = None
-    """Kueue LocalQueue in the run's namespace that admits each engine. The client, which needs no GPU, is not queued.
-    Without it: no queue."""
+    """Kueue LocalQueue in the run's namespace that admits each engine, on several nodes as a whole. The client, which
+    needs no GPU, is not queued. Without it: no queue."""
     queue_priority_class: QueueName | None = None
     """Kueue WorkloadPriorityClass, which only affects the order in the queue. Without it: the queue uses
     priorityClassName."""

@@ -36,7 +36,8 @@ from specbench_operator.state.objects import ContainerTerminated, FailureScope, 
 
 def queued_state(engine: Job) -> LaunchState:
     """The state of a launch whose Job is suspended. It has no deadline, because it holds no GPUs."""
-    reason = QueueReason.PREEMPTED if engine.relaunch else QueueReason.WAITING
+    preempted_before = engine.relaunch or engine.prior_launches.preemptions
+    reason = QueueReason.PREEMPTED if preempted_before else QueueReason.WAITING
     if engine.waits and engine.waits.inadmissible:
         reason = QueueReason.INADMISSIBLE
     return LaunchState(LaunchStage.QUEUED, reason, _wait_message(engine))
