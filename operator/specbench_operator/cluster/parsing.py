@@ -134,7 +134,8 @@ def parse_pod(raw: RawObject, groups: Mapping[str, tuple[str, str]] | None = Non
         reason=status.get("reason", ""),
         message=status.get("message", ""),
         ready=conditions.get("Ready", {}).get("status") == "True",
-        disrupted=_message_if_true(conditions.get("DisruptionTarget") or conditions.get("TerminationTarget")),
+        disrupted=_message_if_true(conditions.get("DisruptionTarget"))
+        or _message_if_true(conditions.get("TerminationTarget")),
         unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else None,
         scheduled_at=optional_api_timestamp(scheduled.get("lastTransitionTime"))
         if scheduled.get("status") == "True"
