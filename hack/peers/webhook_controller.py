@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -126,7 +127,14 @@ class WebhookController:
     def _install(self) -> None:
         named = self._definitions()
         self.apply(*named.values())
-        self._kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in named))
+        for name in named:
+            wait_until(partial(self._established, name), f"the definition {name}")
+
+    def _established(self, name: str) -> bool:
+        # `kubectl wait` fails while a new definition has no conditions.
+        status = json.loads(self._kubectl("get", f"crd/{name}", "--output=json")).get("status") or {}
+        rows = status.get("conditions") or []
+        return any((row["type"], row["status"]) == ("Established", "True") for row in rows)
 
     def _definitions(self) -> dict[str, Manifest]:
         """Its CRDs without conversion webhooks: all clients use the stored version."""
