@@ -246,15 +246,20 @@ def test_a_comparison_that_gives_no_speedup_has_an_exit_code_of_its_own(
 
 
 def test_every_remedy_of_an_imported_run_is_free_of_our_fields() -> None:
-    """Except remedies of checks whose data no import has: client health, launches, facts, specs, judged answers."""
+    """Except remedies of checks whose data no import has: client health, launches, facts, specs, judged answers,
+    cached tokens.
+
+    `--baseline` is an option of the import, and `--spec-…` one of llama.cpp.
+    """
     unreachable = {
         "TokenCountMismatch", "PrematureLengthStop", "ClientSaturated", "UnexpectedOutputLengths",
         "DatasetRowsMissing", "KvCacheReduced", "SamplingDiffersFromLog", "DrafterCarryover", "ArmSpecificArguments",
         "ArmEnvironmentsDiffer", "MissingPoints", "AnswersWorse", "AnswersFlawed",
-        "ReasoningNotAsRequested", "AcceptanceUnconfirmed",
+        "ReasoningNotAsRequested", "AcceptanceUnconfirmed", "PromptsSentAgain",
     }  # fmt: skip
     ours = re.compile(
-        r"load\.[a-z]|`load`|placement|output\.|sampling\.|engine\.args|specbench (measure|run)|--(?!baseline)|json`"
+        r"load\.[a-z]|`load`|placement|output\.|sampling\.|engine\.args|specbench (measure|run)"
+        r"|--(?!baseline|spec-)|json`"
     )
     found = {check for check, each in CHECK_BY_NAME.items() if ours.search(each.remedy_for(imported=True, soak=False))}
     assert found <= unreachable
@@ -357,6 +362,19 @@ def test_answers_whose_text_the_benchmark_did_not_see_have_failed(
     found = [each.error for each in reading.requests if each.error is not None]
     assert found == [each or UNSEEN_TEXT for each in errors]
     assert reading.result.requests == 24 - failed
+
+
+@pytest.mark.parametrize("name", ["generated_texts", "errors"])
+def test_half_a_character_in_a_text_is_replaced(name: str, tmp_path: Path) -> None:
+    """An answer may end within an emoji, and JSON can hold what UTF-8 cannot."""
+    data = deepcopy(VLLM)
+    data["generated_texts"] = ["yes"] * 24
+    data[name][0] = "\ud83d"
+    if name == "errors":
+        data["completed"], data["ttfts"][0] = 23, 0.0
+        data["total_output_tokens"] -= data["output_lens"][0]
+    (reading,) = read_peer_file(_write(tmp_path, data))
+    assert (reading.requests[0].text if name == "generated_texts" else reading.requests[0].error) == "\ufffd"
 
 
 ROWS = "aiperf-eagle3/profile_export.jsonl"

@@ -191,7 +191,7 @@ def _interruption(run: Run, options: RunOptions) -> str:
     except NotDurable as error:  # S3 does not respond, but the user's interruption comes first
         return f"interrupted; finished points are kept, but cannot be counted now: {error}"
     if not measured:
-        return "interrupted before the first point was finished"
+        return "interrupted before the first point was finished: run the same command again"
     points, _, verb = points_are(run.plan, measured).rpartition(" ")
     kept = f"which {verb} kept{', only the report is missing' if measured == len(run.plan.points) else ''}"
     # With --new, the same command would begin one more run.

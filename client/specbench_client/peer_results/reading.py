@@ -12,6 +12,7 @@ from specbench_api.spec.load import STREAMS_MAX, Level
 from specbench_client.documents.minimum_samples import too_few_requests
 from specbench_client.documents.summary import CounterDeltas
 from specbench_client.errors import BadInput
+from specbench_client.transport.error_messages import replace_lone_surrogates
 
 
 class PeerFigure(ApiModel):
@@ -96,6 +97,12 @@ class PeerRequest:
     turn: int = 0
     error: str | None = None
     text: str | None = None
+
+    def __post_init__(self) -> None:
+        # A text may end within a character, and half of one cannot be stored.
+        for name in ("prompt", "error", "text"):
+            if (text := getattr(self, name)) is not None:
+                object.__setattr__(self, name, replace_lone_surrogates(text))
 
 
 @dataclass(frozen=True)

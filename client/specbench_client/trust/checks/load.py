@@ -276,10 +276,9 @@ APART = 2.0
     name="NoisyRequests",
     severities=(Severity.WARNING,),
     threshold=(
-        f"a mean time per decode step (per output token if steps are not reported) of more than {APART:g} times the"
-        " median over the steady requests, without those that RequestsStalled reports. Only at one stream of a closed"
-        " loop, if nothing is compared with a baseline, and if no WarmupNotSteady, StepTimeDrift or ChunksCoalesced"
-        " (Invalid) explains it"
+        "a mean time per decode step (per output token if steps are not reported) that differs from the median by a"
+        f" factor of more than {APART:g} over the steady requests. Only at one stream of a closed loop, if nothing is"
+        " compared with a baseline, and if no WarmupNotSteady, StepTimeDrift or ChunksCoalesced (Invalid) explains it"
     ),
     rationale=(
         "tokens/s is a mean, TPOT p50 a median: if a few requests decide the one and not the other, each describes"
@@ -299,7 +298,7 @@ APART = 2.0
     ),
 )
 def noisy_requests(evidence: PointEvidence) -> CheckResults:
-    """At one stream, a few requests were so slow that tokens/s and TPOT p50 describe different servers.
+    """At one stream, some requests were so slow that tokens/s and TPOT p50 describe different servers.
 
     The figures are computed correctly, so the severity is Warning.
     """
@@ -308,23 +307,23 @@ def noisy_requests(evidence: PointEvidence) -> CheckResults:
     is_explained = health.warmup_steady is False or timing_fault(evidence) or trends.step_time_drift.evaluate(evidence)
     if is_compared or evidence.point.level.concurrency != 1 or is_explained:
         return []
-    what, rows, units = trends.paced(steady.among(~_in_one_stop(steady, steady.known(REQUEST))))
+    what, rows, units = trends.paced(steady)
     if not len(rows):
         return []
     taken_ms = flow_ms(rows) / units
     mean, median = float(np.average(taken_ms, weights=units)), float(np.median(taken_ms))
-    if mean <= APART * median:
+    apart = max(mean, median) / min(mean, median)
+    if apart <= APART:
         return []
     slow, times = rows.at(np.argsort(-taken_ms)).codes("prompt_id"), -np.sort(-taken_ms)
-    named = [
-        f"{slow.texts[code]} ({ms:.1f} ms)" for code, ms in zip(slow.codes, times, strict=True) if ms > APART * median
-    ]
+    slow_ms = APART * min(mean, median)
+    named = [f"{slow.texts[code]} ({ms:.1f} ms)" for code, ms in zip(slow.codes, times, strict=True) if ms > slow_ms]
     message = (
         f"the time per {what} is {mean:.1f} ms on average, but {median:.1f} ms in the median of"
         f" {counted_rows(rows, 'requests')}: tokens/s and TPOT p50 describe different servers; prompts of the slowest"
         f" requests: {name_some(named, NAMED)}{busy_machine(health.load_per_core)}"
     )
-    return [CheckResult(Severity.WARNING, message, value=mean / median, threshold=APART)]
+    return [CheckResult(Severity.WARNING, message, value=apart, threshold=APART)]
 
 
 IN_FLIGHT = 1.5
@@ -490,7 +489,8 @@ def warmup_not_steady(evidence: PointEvidence) -> CheckResults:
     if health.warmup_steady is not False:
         return []
     message = (
-        f"step times were not steady after {health.warmup_requests or 0} warm-up requests, the maximum set by"
-        " load.warmupRequests: this point, the first of its launch, may contain the rest of the warm-up"
+        f"step times were not steady after {health.warmup_requests or 0} warm-up requests, four times the minimum"
+        " (load.warmupRequests, or one of each stream): this point, the first of its launch, may contain the rest of"
+        " the warm-up"
     )
     return [CheckResult(Severity.WARNING, message, value=health.warmup_requests)]
