@@ -141,7 +141,7 @@ REFUSED: dict[str, tuple[str, RunSummary, str, str]] = {
         "chat: inconclusive: eagle3 is indistinguishable (1.20x [0.89, 1.62]",
     ),
     "too wide": (
-        "vllm", summary_of(BASE, Given("eagle3", gain=1.2, half=0.5)), "Inconclusive",
+        "vllm", summary_of(BASE, Given("eagle3", gain=1.2, half=0.6)), "Inconclusive",
         "chat: inconclusive: eagle3 is unknown: interval too wide (1.20x",
     ),
     "too few repeats": (

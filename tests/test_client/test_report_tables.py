@@ -220,7 +220,7 @@ def test_speedup_is_followed_by_its_conclusion_unless_it_is_significant() -> Non
     lucky = cell.model_copy(update={"claims": unclear})
     equal = present(cell.speedup).model_copy(update={"interval": FigureInterval(low=0.9, high=1.1, method="m")})
     assert speedup_text(cell, equal).endswith("] indistinguishable")
-    wide = present(cell.speedup).model_copy(update={"interval": FigureInterval(low=0.5, high=1.3, method="m")})
+    wide = present(cell.speedup).model_copy(update={"interval": FigureInterval(low=0.5, high=1.6, method="m")})
     assert speedup_text(cell, wide).endswith("] interval too wide")
     assert speedup_text(lucky, lucky.speedup).endswith("] unclear")
     assert speedup_text(lucky, lucky.tpot_speedup).endswith("]"), "only the speed-up has a conclusion"

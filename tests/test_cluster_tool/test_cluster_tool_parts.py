@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -39,6 +41,13 @@ COMPLETE = Machine("Linux", root=True, debian=True, have=frozenset(RUNTIME))
 
 def ignore_progress(_: str) -> None:
     """Ignore progress messages."""
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short path, as Unix sockets need. pytest's become longer with the number of its sessions."""
+    with TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 def settings(tmp_path: Path) -> Settings:
@@ -132,6 +141,7 @@ def test_no_component_listens_on_all_addresses(tmp_path: Path, name: str) -> Non
 _EVERY_TEXT = """
 import json, sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from specbench_cluster import certificates, configuration, firewall, product
 from specbench_cluster.components import COMPONENTS
 from specbench_cluster.settings import Settings
@@ -169,9 +179,9 @@ def test_requests_of_audited_users_are_logged_and_no_others(tmp_path: Path) -> N
     assert (audited["level"], audited["users"], others) == ("Metadata", ["someone"], {"level": "None"})
 
 
-def test_written_kubeconfigs_tokens_and_certificates_are_consistent_and_private(tmp_path: Path) -> None:
+def test_written_kubeconfigs_tokens_and_certificates_are_consistent_and_private(short: Path) -> None:
     """The token file contains the token of every kubeconfig, the certificates verify, and the files are private."""
-    given = Settings(state=tmp_path / "s", cache=tmp_path)
+    given = Settings(state=short / "s", cache=short)
     certificates.write_all(given.certificates)
     configuration.write_all(given)
     tokens = (given.configuration / "tokens.csv").read_text()
@@ -303,19 +313,19 @@ def test_a_failed_command_raises_an_error_with_its_stderr() -> None:
 # -- cluster and command line, without a running cluster
 
 
-def test_down_never_removes_a_folder_it_did_not_create(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_down_never_removes_a_folder_it_did_not_create(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong SPECBENCH_CLUSTER_STATE must not delete files of the user."""
     monkeypatch.setattr("specbench_cluster.requirements.require", lambda *_: None)
-    state = tmp_path / "h"
+    state = short / "h"
     state.mkdir()
     (state / "thesis.tex").touch()
     with pytest.raises(ForeignCluster, match="not a cluster's folder"):
-        Cluster(Settings(state=state, cache=tmp_path / "cache"), ignore_progress).down()
+        Cluster(Settings(state=state, cache=short / "cache"), ignore_progress).down()
     assert (state / "thesis.tex").exists()
 
 
-def test_a_cluster_that_was_never_started_is_not_up(tmp_path: Path) -> None:
-    cluster = Cluster(Settings(state=tmp_path / "s", cache=tmp_path / "c"), ignore_progress)
+def test_a_cluster_that_was_never_started_is_not_up(short: Path) -> None:
+    cluster = Cluster(Settings(state=short / "s", cache=short / "c"), ignore_progress)
     assert not cluster.status().up
     with pytest.raises(NotUp):
         _ = cluster.s3
