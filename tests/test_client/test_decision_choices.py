@@ -24,7 +24,7 @@ from specbench_client.analysis.statistics.bootstrap import t_bounds
 from specbench_client.analysis.statistics.effects import figure_effect
 from specbench_client.analysis.summary.cells import EvaluatedCell, with_claims
 from specbench_client.analysis.summary.headline import WORDS_MAX, HeadlineFacts, headline_of
-from specbench_client.documents.figure import Verdict
+from specbench_client.documents.figure import FigureInterval, Verdict
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.recommendation import (
     ArmChoice,
@@ -37,7 +37,7 @@ from specbench_client.documents.recommendation import (
 )
 from specbench_client.documents.summary import ArmEnvironment, Cell, RunSummary
 from specbench_client.report.text.decision import choices_table, decision_report
-from specbench_testing.decision_summaries import DRAFTERS, TOKENS, Given, figure, plan_of, summary_of
+from specbench_testing.decision_summaries import BOOTSTRAP, DRAFTERS, TOKENS, Given, figure, plan_of, summary_of
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
@@ -270,6 +270,43 @@ def test_gain_over_too_few_repeats_has_no_interval(load: int) -> None:
 def test_what_would_decide_follows_what_is_excluded_if_anything_is(gain: float, half: float, words: str) -> None:
     (choice,) = decide(BASE, Given("eagle3", gain=gain, half=half)).choices
     assert words in choice.reason
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("gain", "half", "worth", "forecast"),
+    [
+        (1.0, 0.03, 1.05, ""),  # already shown not to be worth it
+        (1.0005, 0.02, 1.001, "more requests in each repeat"),  # 0.05 % from either bound
+        (1.0, 0.03, 1.02, "about 7 repeats"),  # 3 (0.03 / log 1.02)^2 = 6.9
+        (1.0, 0.03, 1.0, "more requests in each repeat"),  # no number of repeats separates equal arms from 1
+        (1.2, 0.19, 1.3, "about 4 repeats"),  # 3 (0.19 / log 1.2)^2 = 3.3 to show the gain
+    ],
+)
+def test_repeats_that_would_decide_depend_on_the_gain_worth_having(
+    gain: float, half: float, worth: float, forecast: str
+) -> None:
+    (choice,) = decide(BASE, Given("eagle3", gain=gain, half=half), request=RecommendationRequest(worth=worth)).choices
+    assert (choice.answer is RecommendationAnswer.NO_DRAFTER) == (forecast == "")
+    assert "".join(re.findall(r"about \d+ repeats|more requests in each repeat", choice.reason)) == forecast
+
+
+def test_forecast_follows_the_nearer_bound_of_an_interval_and_is_never_reached_already() -> None:
+    cells = [BASE.cell, Given("eagle3", gain=1.05).cell]
+    bounds = FigureInterval(low=0.99, high=1.4, method=BOOTSTRAP)
+    cells[1] = cells[1].model_copy(update={"speedup": figure(1.05).model_copy(update={"interval": bounds})})
+    summary = summary_of().model_copy(update={"cells": cells})
+    (choice,) = recommend(plan_with([Given("eagle3")]), summary, RecommendationRequest()).choices
+    assert "about 5 repeats" in choice.reason  # 3 (log(1.05 / 0.99) / log 1.05)^2 = 4.4
+
+
+def test_an_inconclusive_answer_that_is_that_of_a_load_is_listed_once() -> None:
+    cells = [
+        Given(arm, load, gain=gain, tps=100 * load)
+        for load, arm, gain in ((1, "none", None), (1, "ngram", 1.5), (8, "none", None), (8, "ngram", 1.03))
+    ]
+    cells = [replace(each, half=0.2) if each.load == 8 else each for each in cells]
+    assert [row[0] for row in choices_table(decide(*cells)).rows] == ["all loads", "1"]
 
 
 def test_the_answer_at_the_best_load_is_listed_once() -> None:

@@ -9,7 +9,6 @@ from specbench_api.plan.plan import Arm
 from specbench_api.spec.drafter import BASELINE_NAME, TEXT_ONLY
 from specbench_api.spec.load import REPEATS_MAX
 from specbench_client.analysis.decision.candidates import CandidateCell
-from specbench_client.analysis.decision.request import WORTH
 from specbench_client.analysis.statistics.effects import is_larger
 from specbench_client.documents.figure import TOO_WIDE, Figure, Verdict
 from specbench_client.documents.recommendation import ArmChoice, Attainment, RecommendationAnswer
@@ -51,7 +50,7 @@ def _answer(entrants: Sequence[CandidateCell], complexity: Complexity, worth: fl
         return _winner(winners, complexity, baseline)
     if baseline is not None and baseline.eligible:
         return _baseline(drafters, worth)
-    return _without_baseline(drafters, baseline)
+    return _without_baseline(drafters, baseline, worth)
 
 
 def _nothing(entrants: Sequence[CandidateCell]) -> ArmChoice:
@@ -84,22 +83,22 @@ def _baseline(drafters: Sequence[CandidateCell], worth: float) -> ArmChoice:
         return ArmChoice(answer=RecommendationAnswer.INCONCLUSIVE, reason="only the baseline was measured")
     open_ones = [each for each in drafters if not _ruled_out(each, worth)]
     if not open_ones:
-        states = ", ".join(f"{each.arm} {_state(each)}" for each in drafters)
+        states = ", ".join(f"{each.arm} {_state(each, worth)}" for each in drafters)
         reason = f"every drafter is shown to gain less than {100 * (worth - 1):g}% or to miss the targets: {states}"
         return ArmChoice(answer=RecommendationAnswer.NO_DRAFTER, arm=BASELINE_NAME, reason=reason)
-    states = ", ".join(f"{each.arm} {_state(each)}" for each in open_ones if each.eligible)
+    states = ", ".join(f"{each.arm} {_state(each, worth)}" for each in open_ones if each.eligible)
     reason = f"{states}{'; ' if states else ''}keep the baseline until more is measured"
     return ArmChoice(answer=RecommendationAnswer.INCONCLUSIVE, reason=reason)
 
 
-def _without_baseline(drafters: Sequence[CandidateCell], baseline: CandidateCell | None) -> ArmChoice:
+def _without_baseline(drafters: Sequence[CandidateCell], baseline: CandidateCell | None, worth: float) -> ArmChoice:
     """Explain why no arm is the answer where the baseline is not eligible."""
     if baseline is None or baseline.unjudged:
         why = f"this run has no baseline ({MEASURE_BASELINE})" if baseline is None else "the baseline is unknown"
         return ArmChoice(
             answer=RecommendationAnswer.INCONCLUSIVE, reason=f"{why}, so whether a drafter pays is unknown"
         )
-    states = ", ".join(f"{each.arm} {_state(each)}" for each in drafters if each.eligible)
+    states = ", ".join(f"{each.arm} {_state(each, worth)}" for each in drafters if each.eligible)
     reason = f"the baseline is shown to miss the targets; {states}"
     return ArmChoice(answer=RecommendationAnswer.INCONCLUSIVE, reason=reason)
 
@@ -129,7 +128,7 @@ def _rank(each: CandidateCell) -> float:
     return figure.value if figure is not None and figure.value is not None else 0.0
 
 
-def _state(each: CandidateCell) -> str:
+def _state(each: CandidateCell, worth: float) -> str:
     if each.candidate.attainment is Attainment.MISSED:
         return "is shown to miss the targets"
     gain = each.candidate.gain
@@ -144,17 +143,23 @@ def _state(each: CandidateCell) -> str:
     }[each.candidate.conclusion]
     more = ""
     if gain is not None and each.candidate.conclusion is Verdict.INDISTINGUISHABLE:
-        known = [gain.excluded, "" if gain.is_too_wide else _what_would_decide(gain, len(each.cell.points))]
-        more = f", {'; '.join(filter(None, known))}".removesuffix(", ")
+        forecast = (
+            "" if gain.is_too_wide or each.is_below(worth) else _what_would_decide(gain, len(each.cell.points), worth)
+        )
+        more = f", {'; '.join(filter(None, [gain.excluded, forecast]))}".removesuffix(", ")
     return f"{words} ({_words(gain)}{each.loads}{more})" if gain is not None and gain.value is not None else words
 
 
-def _what_would_decide(gain: Figure, repeats: int) -> str:
-    """Return about how many repeats with the same noise show a gain, or that it is not worth a drafter."""
+def _what_would_decide(gain: Figure, repeats: int, worth: float) -> str:
+    """Return about how many repeats with the same noise show a gain, or that it is not worth a drafter.
+
+    The interval contains 1 and `worth`, and narrows with the root of the number of repeats until it excludes one.
+    """
     assert gain.interval is not None, "an indistinguishable gain has one"
-    value, half = math.log(gain.value or 1.0), math.log(gain.interval.high / gain.interval.low) / 2
-    needed = repeats * (half / max(value, math.log(WORTH) - value)) ** 2
-    more = f"about {math.ceil(needed)} repeats" if needed <= REPEATS_MAX else "more requests in each repeat"
+    value, low, high = (math.log(each or 1.0) for each in (gain.value, gain.interval.low, gain.interval.high))
+    now_and_then = ((value - low, value), (high - value, math.log(worth) - value))
+    needed = repeats * min((now / then for now, then in now_and_then if then > 0), default=math.inf) ** 2
+    more = f"about {math.floor(needed) + 1} repeats" if needed < REPEATS_MAX else "more requests in each repeat"
     return f"{more}, or more prompts, would decide"
 
 

@@ -36,14 +36,17 @@ ANSWERS = ("Workload", "Load", "Answer", "Why")
 
 
 def choices_table(recommendation: Recommendation) -> TextTable:
-    """Return for each workload the answer over all loads, then at each other load; no rows without a baseline."""
+    """Return for each workload the answer over all loads, then at each load with another one.
+
+    No rows without a baseline.
+    """
     rows = list[Row]()
     for choice in recommendation.choices:
         at = f"{choice.load} (best)" if choice.load else "all loads"
         several = [
             (each, each.load)
             for each in choice.at_each_load
-            if len(choice.at_each_load) > 1 and (each.load, each.why) != (choice.load, choice.why)
+            if len(choice.at_each_load) > 1 and (each.why != choice.why or choice.load not in (None, each.load))
         ]
         rows += [(choice.workload, load, _answer(each), each.why) for each, load in [(choice, at), *several]]
     has_baseline = any(each.arm == BASELINE_NAME for each in recommendation.candidates)
