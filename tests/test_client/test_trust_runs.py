@@ -22,7 +22,7 @@ from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.trends import with_divided_rounds
 from specbench_client.documents.finding import Severity
-from specbench_client.documents.prompt_coverage import PromptCoverage
+from specbench_client.documents.prompt_coverage import CategoryCoverage, PromptCoverage
 from specbench_client.documents.summary import ClientHealth, CounterDeltas
 from specbench_client.metrics.late_sends import late_figures
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
@@ -34,6 +34,7 @@ from specbench_client.trust import checks
 from specbench_client.trust.check_type import Check, CheckResult, list_names
 from specbench_client.trust.checks import engine
 from specbench_client.trust.checks.engine import endpoints_share_a_host
+from specbench_client.trust.checks.prompts import too_few_prompts
 from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, CHECK_BY_NAME, POINT_CHECKS, RUN_CHECKS
 from specbench_testing.corrupted_records import (
@@ -129,27 +130,51 @@ def test_findings_of_a_run(
     assert sorted(found(world, corruptions)) == sorted(expected)
 
 
+def coverage_of(rows: int, rare: int) -> PromptCoverage:
+    """The coverage of a dataset of which all categories of the tests have `rare` rows."""
+    counts = {"requested": rare, "used": rare, "turns": rare}
+    by_category = [CategoryCoverage(category=name, **counts) for name in ("chat", "code", "rare")]
+    return PromptCoverage(rows=rows, requested=rows, used=rows, turns=rows, source="jsonl", by_category=by_category)
+
+
 @pytest.mark.runs
 @pytest.mark.parametrize(
-    ("load", "rows", "limits"),
+    ("load", "rows", "rare", "limits"),
     [
-        ({"requests": 8}, 60, [["load.requests"], ["load.requests"]]),
-        ({"requestsPerStream": 8}, 20, [["load.requestsPerStream"], ["load.requestsPerStream"]]),
-        ({"requests": 8}, 19, [[], ["load.requests"]]),  # too few for the workload, but more than were sent
-        ({"requests": 8}, 8, [[], []]),
-        ({}, 60, [[], []]),
+        ({"requests": 8}, 60, 30, [["load.requests"], ["load.requests"]]),
+        ({"requestsPerStream": 8}, 20, 10, [["load.requestsPerStream"], ["load.requestsPerStream"]]),
+        ({"requests": 8}, 19, 5, [[], ["load.requests"]]),  # too few for the workload, but more than were sent
+        ({"requests": 8}, 60, 4, [[], ["load.requests"]]),  # the dataset itself has too few of the categories
+        ({"requests": 8}, 8, 4, [[], []]),
+        ({}, 60, 30, [[], []]),
     ],
 )
 def test_few_prompts_of_workload_or_categories_name_what_limits_them(
-    load: dict[str, int], rows: int, limits: list[list[str]]
+    load: dict[str, int], rows: int, rare: int, limits: list[list[str]]
 ) -> None:
     world = SyntheticRun(prompts=8, edits={"spec.load": {"concurrency": [1], **load}})
-    coverage = PromptCoverage(rows=rows, requested=rows, used=rows, turns=rows, source="jsonl")
     assert limits == sorted(
         re.findall(r"load\.\w+", each.message)
-        for each in run_findings(world, Corruptions(coverage={"chat": coverage}))
+        for each in run_findings(world, Corruptions(coverage={"chat": coverage_of(rows, rare)}))
         if each.check == "TooFewPrompts"
     )
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("rows", "limits"),
+    [(8, set()), (24, {"12 requests failed"}), (60, {"load.requests", "12 requests failed"})],
+)
+def test_few_prompts_name_failed_requests_instead_of_a_setting_that_sends_all(rows: int, limits: set[str]) -> None:
+    """Two of the 24 requests of each of six points fail."""
+    world = SyntheticRun(prompts=24, edits={"spec.load": {"concurrency": [1], "requests": 24}})
+    some = replace_columns(error_class=lambda index, _: "reset" if index in (10, 20) else None).records
+    points = [point_of(world, point, Corruptions(records=some))[0] for point in world.plan.points]
+    coverage, rare = {"chat": coverage_of(rows, rows // 2)}, {"chat": {"rare": 3}}
+    (few,) = list(
+        too_few_prompts.evaluate(RunEvidence(world.plan, points, [], {"chat": 20}, False, (), coverage, rare))
+    )
+    assert set(re.findall(r"load\.\w+|\d+ requests failed", few.message)) == limits
 
 
 @pytest.mark.runs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -125,21 +125,30 @@ def _of_categories(evidence: RunEvidence) -> Iterator[CheckResult]:
         )
         yield CheckResult(
             Severity.INFO,
-            message + _what_limits(evidence, workload, evidence.prompts[workload] + 1),
+            message + _what_limits(evidence, workload, INTERVAL_FROM, few),
             value=min(few.values()),
             threshold=INTERVAL_FROM,
             workload=workload,
         )
 
 
-def _what_limits(evidence: RunEvidence, workload: str, enough: int) -> str:
-    """Return which setting sends fewer prompts than the dataset has; empty if it has not `enough`, or all are sent."""
+def _what_limits(evidence: RunEvidence, workload: str, enough: int, categories: Collection[str] = ()) -> str:
+    """Return which setting sends fewer prompts than the dataset has, and how many requests failed.
+
+    Empty if the dataset does not have `enough` prompts: in total, or in any of the categories if some are given.
+    """
     coverage, load = evidence.coverage.get(workload), evidence.plan.load.to_dict()
-    return "".join(
+    available = [one for one in coverage.by_category if one.category in categories] if coverage else []
+    if coverage is None or all(one.used < enough for one in (available if categories else [coverage])):
+        return ""
+    counts = [each.counts for each in evidence.summaries if each.workload == workload]
+    failed = sum(each.failed_requests for each in counts)
+    limits = [
         f"; the dataset has {coverage.used}, but load.{name} sends fewer"
         for name in ("requests", "requestsPerStream", "durationSeconds")
-        if coverage is not None and coverage.used >= enough and name in load
-    )
+        if name in load and min(each.prompts for each in counts) < coverage.used
+    ]
+    return "".join(limits) + (f"; {failed} requests failed" if failed else "")
 
 
 MOVED_MIN = 0.008
