@@ -292,26 +292,20 @@ def test_repeats_that_would_decide_depend_on_the_gain_worth_having(
 
 
 def test_forecast_follows_the_nearer_bound_of_an_interval_and_is_never_reached_already() -> None:
-    cells = [BASE.cell, Given("eagle3", gain=1.05).cell]
-    bounds = FigureInterval(low=0.99, high=1.4, method=BOOTSTRAP)
-    cells[1] = cells[1].model_copy(update={"speedup": figure(1.05).model_copy(update={"interval": bounds})})
-    summary = summary_of().model_copy(update={"cells": cells})
-    (choice,) = recommend(plan_with([Given("eagle3")]), summary, RecommendationRequest()).choices
+    gain = figure(1.05).model_copy(update={"interval": FigureInterval(low=0.99, high=1.4, method=BOOTSTRAP)})
+    cells = [BASE.cell, Given("eagle3").cell.model_copy(update={"speedup": gain})]
+    (choice,) = recommend(PLAN, summary_of().model_copy(update={"cells": cells}), RecommendationRequest()).choices
     assert "about 5 repeats" in choice.reason  # 3 (log(1.05 / 0.99) / log 1.05)^2 = 4.4
 
 
-def test_an_inconclusive_answer_that_is_that_of_a_load_is_listed_once() -> None:
-    cells = [
-        Given(arm, load, gain=gain, tps=100 * load)
-        for load, arm, gain in ((1, "none", None), (1, "ngram", 1.5), (8, "none", None), (8, "ngram", 1.03))
-    ]
-    cells = [replace(each, half=0.2) if each.load == 8 else each for each in cells]
-    assert [row[0] for row in choices_table(decide(*cells)).rows] == ["all loads", "1"]
-
-
-def test_the_answer_at_the_best_load_is_listed_once() -> None:
+def test_the_answer_over_all_loads_is_not_listed_again_as_that_of_one() -> None:
     found = decide(*(Given(arm, load, gain=gain) for arm, gain in (("none", None), ("ngram", 1.5)) for load in (1, 8)))
     assert sorted(row[0] for row in choices_table(found).rows) in (["1", "8 (best)"], ["1 (best)", "8"])
+    unclear = [Given("none", 8, tps=800), Given("ngram", 8, tps=800, gain=1.03, half=0.2)]
+    assert [row[0] for row in choices_table(decide(BASE, Given("ngram", gain=1.5), *unclear)).rows] == [
+        "all loads",
+        "1",
+    ]
 
 
 def test_indistinguishable_arms_are_named() -> None:

@@ -131,9 +131,7 @@ def test_findings_of_a_run(
 
 
 def coverage_of(rows: int, rare: int) -> PromptCoverage:
-    """The coverage of a dataset of which all categories of the tests have `rare` rows."""
-    counts = {"requested": rare, "used": rare, "turns": rare}
-    by_category = [CategoryCoverage(category=name, **counts) for name in ("chat", "code", "rare")]
+    by_category = [CategoryCoverage(category=each, requested=rare, used=rare, turns=rare) for each in ("chat", "code")]
     return PromptCoverage(rows=rows, requested=rows, used=rows, turns=rows, source="jsonl", by_category=by_category)
 
 
@@ -166,15 +164,20 @@ def test_few_prompts_of_workload_or_categories_name_what_limits_them(
     [(8, set()), (24, {"12 requests failed"}), (60, {"load.requests", "12 requests failed"})],
 )
 def test_few_prompts_name_failed_requests_instead_of_a_setting_that_sends_all(rows: int, limits: set[str]) -> None:
-    """Two of the 24 requests of each of six points fail."""
     world = SyntheticRun(prompts=24, edits={"spec.load": {"concurrency": [1], "requests": 24}})
-    some = replace_columns(error_class=lambda index, _: "reset" if index in (10, 20) else None).records
-    points = [point_of(world, point, Corruptions(records=some))[0] for point in world.plan.points]
-    coverage, rare = {"chat": coverage_of(rows, rows // 2)}, {"chat": {"rare": 3}}
-    (few,) = list(
-        too_few_prompts.evaluate(RunEvidence(world.plan, points, [], {"chat": 20}, False, (), coverage, rare))
+    failed = replace_columns(error_class=lambda index, _: "reset" if index in (10, 20) else None)  # of each of 6 points
+    evidence = RunEvidence(
+        world.plan,
+        [point_of(world, point, failed)[0] for point in world.plan.points],
+        missing=[],
+        prompts={"chat": 20},
+        simulated=False,
+        coverage={"chat": coverage_of(rows, rows // 2)},
+        category_prompts={"chat": {"code": 3}},
     )
-    assert set(re.findall(r"load\.\w+|\d+ requests failed", few.message)) == limits
+    assert [
+        set(re.findall(r"load\.\w+|\d+ requests failed", each.message)) for each in too_few_prompts.evaluate(evidence)
+    ] == [limits]
 
 
 @pytest.mark.runs
