@@ -355,7 +355,7 @@ class PodTemplate(ApiModel):
         return self.spec.containers[0] if self.spec.containers else EngineContainer(name="engine")
 
 
-# Not part of the template, because a cluster's policy constrains it.
+# `placement.securityContext`, which stands beside the template.
 
 UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 

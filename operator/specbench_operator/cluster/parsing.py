@@ -30,7 +30,6 @@ from specbench_operator.state.objects import (
     Node,
     ObjectRef,
     Pod,
-    QueueWait,
     RawObject,
 )
 from specbench_operator.state.run import NamespaceRun
@@ -80,7 +79,7 @@ def _only(raw: RawObject, names: Sequence[str]) -> dict[str, Any]:
     return {name: raw[name] for name in names if name in raw}
 
 
-def parse_job(raw: RawObject, warning: str = "", waits: QueueWait | None = None) -> Job:
+def parse_job(raw: RawObject, warning: str = "") -> Job:
     """Convert a Job."""
     meta, status = raw["metadata"], raw.get("status", {})
     annotations = meta.get("annotations", {})
@@ -99,7 +98,6 @@ def parse_job(raw: RawObject, warning: str = "", waits: QueueWait | None = None)
         verdict=parse_verdict(meta),
         warning=warning,
         queue=meta.get("labels", {}).get(LABEL_KUEUE_QUEUE) or annotations.get(ANNOTATION_QUEUE, ""),
-        waits=waits,
         relaunch=parse_relaunch(meta),
         engine_pod=annotations.get(ANNOTATION_ENGINE_POD, ""),
         engine_nodes=parse_engine_nodes(meta),

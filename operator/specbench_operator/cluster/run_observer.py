@@ -219,7 +219,7 @@ class RunObserver:
         job = parse_job(raw)
         if job.suspended and not job.ended:
             workload = next((pod.workload for pod in pods if pod.job_uid == job.ref.uid), "")
-            return parse_job(raw, waits=queue_wait(self._api, raw["metadata"]["namespace"], job, workload))
+            return replace(job, waits=queue_wait(self._api, raw["metadata"]["namespace"], job, workload))
         podless = not any(pod.job_uid == job.ref.uid for pod in pods)
         if not podless:
             return replace(job, unlisted_pods=0)
