@@ -481,6 +481,12 @@ def test_figures_are_complete_at_every_terminal_width(width: int) -> None:
     assert columns(render(SHEET, width)) == expected
 
 
+def test_a_title_and_a_caption_have_the_width_of_the_terminal_not_of_the_table() -> None:
+    title, caption = "where/the/prompts/are.jsonl: 60 rows", "Not shown in 60 columns: p99."
+    lines = render(TextTable(title, ("Arm",), [("ngram",)], words=("Arm",), caption=caption), 60).splitlines()
+    assert (lines[0], lines[-1]) == (title, caption)
+
+
 def test_texts_are_wrapped_before_numbers() -> None:
     assert "1.234 [0.983, 1.424]" in render(SHEET, 70)
     assert "[red]indistinguishable[/red]" not in render(SHEET, 70)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 
 from rich.cells import cell_len
-from rich.console import JustifyMethod
+from rich.console import Group, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -49,8 +49,8 @@ def fit_columns(sheet: TextTable, width: int) -> tuple[TextTable, list[str]]:
     return sheet, dropped
 
 
-def rich_table(sheet: TextTable, width: int) -> Table:
-    """Return the table for a terminal of `width` characters.
+def rich_table(sheet: TextTable, width: int) -> Group:
+    """Return the table for a terminal of `width` characters, its title above it and its caption below.
 
     Optional columns are dropped if it is too narrow, and named below the table. If the others still do not fit, their
     texts are folded: nothing is cut.
@@ -60,9 +60,7 @@ def rich_table(sheet: TextTable, width: int) -> Table:
     names = ", ".join(" ".join(name.split()) for name in dropped)
     note = f"Not shown in {width} columns: {names}." if dropped else ""
     below = "\n".join(line for line in (sheet.caption, note) if line)
-    caption = Text(below, style="table.caption") if below else None
-    title = Text(sheet.title, style="table.title") if sheet.title else None
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table = Table()
     for name in sheet.columns:
         numeric = name not in sheet.words
         side: JustifyMethod = "right" if numeric else "left"
@@ -70,7 +68,9 @@ def rich_table(sheet: TextTable, width: int) -> Table:
         table.add_column(Text(name), justify=side, overflow="fold", no_wrap=whole and numeric, max_width=longest)
     for row, style in zip(sheet.rows, sheet.styles or [""] * len(sheet.rows), strict=True):
         table.add_row(*(Text(cell) for cell in row), style=style)
-    return table
+    # A title or caption of the table itself would be folded at the width of the table.
+    title, caption = Text(sheet.title, style="table.title"), Text(below, style="table.caption")
+    return Group(*(part for part in (title, table, caption) if part))
 
 
 def markdown_table(sheet: TextTable) -> list[str]:
