@@ -461,15 +461,16 @@ def test_a_failure_is_still_recorded_after_pods_and_status_are_gone(world: Clust
 
 def test_an_arm_that_failed_by_itself_is_not_launched_in_later_repeats() -> None:
     world = launched(operator_run({"spec.load": {"concurrency": [1], "repeats": 3, "order": "Interleaved"}}))
-    assert [group.arm for group in world.plan.groups] == ["none", "ngram", "none", "ngram"]
+    assert [group.arm for group in world.plan.groups] == ["none", "ngram", "ngram", "none", "none", "ngram"]
     world.fail_engine(137, reason="OOMKilled", message="loading weights")
-    for group in (1, 3):
+    for group in (1, 2, 5):
         world.measure(group)
         world.settle()
-    assert world.states() == [GroupState.FAILED, GroupState.DONE, GroupState.FAILED, GroupState.DONE]
-    assert world.group(2).reason == "OOMKilled"
-    assert world.group(2).message.startswith("not launched, because group 1 of this arm failed")
-    assert len(world.launched) == 3
+    failed, done = GroupState.FAILED, GroupState.DONE
+    assert world.states() == [failed, done, done, failed, failed, done]
+    assert world.group(3).reason == "OOMKilled"
+    assert world.group(3).message.startswith("not launched, because group 1 of this arm failed")
+    assert len(world.launched) == 4
 
 
 def test_an_arm_whose_client_failed_is_launched_in_later_repeats() -> None:

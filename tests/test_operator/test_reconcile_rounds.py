@@ -20,6 +20,8 @@ from specbench_testing.fake_api import FakeApi, observe
 from specbench_testing.operator_builders import OLDER_UID, operator_run
 
 LOAD = {"concurrency": [1, 2], "repeats": 2}
+LAUNCHES = 4
+"""Launches of two arms in two repeats; a round has as many."""
 CELL = ("chat", Level(concurrency=2))
 ADDED = ("ConfigMap", plan_name("demo", 1))
 
@@ -71,19 +73,19 @@ def test_a_requested_round_is_measured_and_reported_before_the_run_has_finished(
     world.settle()
     assert world.plan == with_another_round(planned, {CELL})
     assert world.report not in world.jobs, "it is of the plan without the round"
-    assert world.launched == ["demo-g0-0", "demo-g1-0", "demo-g2-0", "demo-g3-0"]
-    assert (world.status.phase, world.group(3).state) == (Phase.STARTING, GroupState.STARTING)
+    assert world.launched == [f"demo-g{index}-0" for index in range(LAUNCHES + 1)]
+    assert (world.status.phase, world.group(LAUNCHES).state) == (Phase.STARTING, GroupState.STARTING)
     measure_added_round(world, len(planned.groups))
     assert (world.status.progress, world.status.phase) == ("12/12", Phase.ANALYZING)
     world.finish_report(lacking={CELL})
     assert (world.status.phase, world.status.points.total) == (Phase.SUCCEEDED, 12)
-    assert world.launched[3:] == ["demo-g3-0", "demo-g4-0", "demo-g5-0"], "the second round is more than retries allow"
+    assert world.launched == [f"demo-g{index}-0" for index in range(2 * LAUNCHES)], "the second round is more than retries allow"
 
 
 def test_as_many_rounds_as_retries_are_added_one_after_the_other() -> None:
     world = retried({"spec.retries": 2})
     groups = len(world.plan.groups)
-    measure_added_round(world, 3)
+    measure_added_round(world, LAUNCHES)
     world.finish_report(lacking={("chat", Level(concurrency=1))})
     assert [len(cells) for cells in world.plan.loads_measured_again] == [1, 1]
     measure_added_round(world, groups)
@@ -149,7 +151,7 @@ def test_no_round_is_added_if_an_arm_has_failed() -> None:
     world.settle()
     world.measure(0)
     world.fail_engine(group=1)
-    world.measure(2)
+    world.measure(3)
     world.finish_report(lacking={CELL})
     assert ADDED not in world.objects
     assert world.status.phase is Phase.SUCCEEDED
@@ -162,20 +164,20 @@ def lose_added_plan(world: ClusterWorld) -> None:
 
 
 @pytest.mark.parametrize("lose", [ClusterWorld.lose_status, lose_added_plan], ids=["status", "plans"])
-@pytest.mark.parametrize("groups", range(4))
+@pytest.mark.parametrize("groups", range(LAUNCHES + 1))
 def test_an_added_round_is_kept_and_measured_once_whatever_is_lost(
     lose: Callable[[ClusterWorld], None], groups: int
 ) -> None:
     """Lost after so many groups of the round were measured."""
     world = retried()
     grown = world.plan
-    for group in grown.groups[3 : 3 + groups]:
+    for group in grown.groups[LAUNCHES : LAUNCHES + groups]:
         world.measure(group.index)
     lose(world)
     world.settle()
     assert world.plan == grown
     assert world.status.points.total == 12
-    for group in grown.groups[3 + groups :]:
+    for group in grown.groups[LAUNCHES + groups :]:
         world.measure(group.index)
     world.finish_report(lacking={CELL})
     assert (world.status.phase, world.status.progress) == (Phase.SUCCEEDED, "12/12")
@@ -184,7 +186,7 @@ def test_an_added_round_is_kept_and_measured_once_whatever_is_lost(
 def test_the_engine_of_an_added_round_goes_on_while_its_plan_is_lost_and_the_store_is_away() -> None:
     """What the round measures is known again as soon as the store can be read."""
     world = retried()
-    world.serve(3)
+    world.serve(LAUNCHES)
     before, grown = world.status, world.plan
     lose_added_plan(world)
     world.trouble = AWAY
@@ -194,16 +196,16 @@ def test_the_engine_of_an_added_round_goes_on_while_its_plan_is_lost_and_the_sto
     world.trouble = None
     assert [item["metadata"]["name"] for item in world.reconcile().apply] == [plan_name("demo", 1)]
     assert world.plan == grown
-    assert world.engine(3) in world.jobs
+    assert world.engine(LAUNCHES) in world.jobs
 
 
 def test_a_run_that_was_suspended_meanwhile_launches_nothing() -> None:
     world = measured()
     world.run["spec"]["suspend"] = True
     world.finish_report(lacking={CELL})
-    assert (world.status.phase, world.launched) == (Phase.SUSPENDED, ["demo-g0-0", "demo-g1-0", "demo-g2-0"])
+    assert (world.status.phase, world.launched) == (Phase.SUSPENDED, [f"demo-g{index}-0" for index in range(LAUNCHES)])
     world.suspend(suspend=False)
-    assert world.launched[3:] == ["demo-g3-0"]
+    assert world.launched[LAUNCHES:] == ["demo-g4-0"]
 
 
 def adopting(results: ClusterWorld, retries: int) -> ClusterWorld:
@@ -223,21 +225,21 @@ def test_the_results_of_a_finished_run_are_adopted_to_measure_its_spoiled_round_
     assert finished.status.phase is Phase.SUCCEEDED
     assert adopting(finished, 0).status.phase is Phase.SUCCEEDED
     world = adopting(finished, 1)
-    assert (world.launched, len(world.plan.points)) == (["demo-g3-0"], 12)
+    assert (world.launched, len(world.plan.points)) == (["demo-g4-0"], 12)
     assert world.report not in world.jobs
 
 
 @pytest.mark.parametrize("reported", [True, False])
 def test_the_rounds_of_adopted_results_are_kept(*, reported: bool) -> None:
     finished = retried()
-    measure_added_round(finished, 3)
+    measure_added_round(finished, LAUNCHES)
     finished.finish_report(lacking={CELL})
     if not reported:
         finished.results = None
     one, two = adopting(finished, 1), adopting(finished, 2)
     assert (one.launched, one.plan.added_rounds) == ([], 1)
     assert one.status.phase is (Phase.SUCCEEDED if reported else Phase.ANALYZING)
-    assert (two.launched, two.plan.added_rounds) == ((["demo-g6-0"], 2) if reported else ([], 1))
+    assert (two.launched, two.plan.added_rounds) == ((["demo-g8-0"], 2) if reported else ([], 1))
     none = adopting(finished, 0)
     assert (none.status.phase, none.launched) == (Phase.INVALID, [])
     assert "spec.retries" in none.condition(ConditionType.VALIDATED).message

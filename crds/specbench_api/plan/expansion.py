@@ -1,9 +1,10 @@
-"""Expands a spec into a plan: adds the baseline, orders the repeats, and joins adjacent passes of an arm in one launch.
+"""Expands a spec into a plan: adds the baseline, orders the repeats, and divides the points into launches.
 
 Interleaved (ABBA): even repeats run the arms forwards, odd ones backwards, so that slow drift (heat, clocks, other pods
-on the node) affects all arms equally. If the last arm of a repeat is the first of the next, one launch serves both.
-Order within a launch: repeat, then workload, then ascending load. Each point has a launch of its own if its engine must
-be restarted to empty the prompt cache.
+on the node) affects all arms equally. Each repeat launches its engines anew, also the arm that was measured last:
+launches of one engine differ, and repeats that shared a launch would not be independent (benchmarks/intervals.md).
+Sequential: one launch serves all repeats of an arm. Order within a launch: repeat, then workload, then ascending load.
+Each point has a launch of its own if its engine must be restarted to empty the prompt cache.
 """
 
 from __future__ import annotations
@@ -145,13 +146,13 @@ def _passes(spec: RunSpec, arms: list[Arm], repeats: Iterable[int]) -> list[tupl
 
 def _launches(spec: RunSpec, passes: list[tuple[str, list[Point]]]) -> Iterator[tuple[str, list[Point]]]:
     """Yield the points of each launch, with their arm."""
-    if spec.engine.is_external and spec.load.order is not ArmOrder.SOAK:  # nothing is launched, so no launch is saved
-        yield from passes
-    elif launches_each_point(spec):
+    if launches_each_point(spec):
         yield from ((arm, [point]) for arm, points in passes for point in points)
+    elif spec.load.order is ArmOrder.INTERLEAVED or (spec.engine.is_external and spec.load.order is ArmOrder.SEQUENTIAL):
+        yield from passes
     else:
-        for arm, adjacent in groupby(passes, key=itemgetter(0)):
-            yield arm, [point for _, points in adjacent for point in points]
+        for arm, of_arm in groupby(passes, key=itemgetter(0)):
+            yield arm, [point for _, points in of_arm for point in points]
 
 
 def _in_order(spec: RunSpec, arms: list[Arm], repeat: int) -> list[Arm]:

@@ -86,7 +86,7 @@ def launches_each_point(spec: RunSpec) -> bool:
 def _too_large(spec: RunSpec, arms: int) -> list[Problem]:
     """Check the limits of the custom resource by counting, before the plan is expanded."""
     repeats, cells = spec.load.repeats, arms * len(spec.workloads) * len(spec.load.levels)
-    launches = repeats * (arms - 1) + 1 if spec.load.order is ArmOrder.INTERLEAVED else arms
+    launches = repeats * arms if spec.load.order is ArmOrder.INTERLEAVED else arms
     if launches_each_point(spec):
         launches = cells * repeats
     fewer = "use fewer drafters, workloads, load levels or repeats"

@@ -19,8 +19,9 @@ from specbench_api.api_model import ApiModel, Distinct, RuledModel, ValidationRu
 class ArmOrder(StrEnum):
     """Order of the arms over the repeats.
 
-    Sequential launches each engine once. Interleaved runs the arms alternately forwards and backwards (ABBA), so that
-    drift of the machine affects all arms equally, at the cost of more launches. Soak launches each engine once and
+    Sequential launches each engine once. Interleaved launches it for each repeat and runs the arms alternately forwards
+    and backwards (ABBA): drift of the machine affects all arms equally, and intervals include how much launches of one
+    engine differ. Soak launches each engine once and
     keeps it under load: its repeats are windows of `durationSeconds`, and how figures change over them is reported.
     """
 
