@@ -14,8 +14,14 @@ from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.gate import Gate, GateRequest
 from specbench_api.spec.load import Level, Load
-from specbench_client.analysis.compare.comparability import differences, shorten_both
-from specbench_client.analysis.compare.comparison import comparison
+from specbench_api.spec.workload import ThinkTime
+from specbench_client.analysis.compare.comparability import (
+    differences,
+    refusals,
+    shorten_both,
+    workload_difference,
+)
+from specbench_client.analysis.compare.comparison import compare_results, comparison
 from specbench_client.analysis.compare.effects import OF_SUMMARIES
 from specbench_client.analysis.compare.gate import judge_gate
 from specbench_client.documents.comparison import ComparisonGapReason, GateReport, GateTestOutcome
@@ -291,6 +297,41 @@ def test_different_work_is_rejected_with_the_reason(after: Callable[[], Run], me
     assert (report.passed, report.reason) == (False, GateReason.NOT_COMPARABLE)
     assert message in report.message
     assert report.tests == []
+
+
+def test_every_reason_against_a_comparison_is_named() -> None:
+    both = other_workload(output={"maxTokens": 99}, sampling={"temperature": 1.0})
+    prompts = with_provenance(both, dataset_fingerprint="other", trace_fingerprint="b")
+    found = workload_difference(with_provenance(before(), trace_fingerprint="a"), prompts, "chat")
+    assert [reason.split(":")[0] for reason in found.split("; ")] == [
+        "different sampling",
+        "different output limits",
+        "different prompts",
+        "different arrival trace",
+    ]
+    open_loop = replaced(both, plan=both.plan.model_copy(update={"load": Load(rate=[2.0], slots=64)}))
+    arrivals, work = refusals(before(), open_loop)
+    assert "the arrivals of requests differ" in arrivals
+    assert work == f"chat: {workload_difference(before(), open_loop, 'chat')}" != "chat: "
+    cells = [each.model_copy(update={"level": Level(concurrency=2)}) for each in cells_but("")]
+    elsewhere = replaced(both, summary=both.summary.model_copy(update={"cells": cells}))
+    gaps = compare_results(before(), elsewhere, []).uncompared
+    assert {gap.reason for gap in gaps} == {ComparisonGapReason.MISSING_BEFORE, ComparisonGapReason.MISSING_AFTER}
+    assert all("different sampling" in gap.message for gap in gaps)
+    spoilt = replaced(invalid(), plan=both.plan)
+    gap = compare_results(before(), spoilt, []).uncompared[0]
+    assert gap.reason is ComparisonGapReason.OTHER_WORK
+    assert gap.message == f"{workload_difference(before(), spoilt, 'chat')}; invalid in the later result"
+
+
+def test_every_setting_of_the_load_is_compared() -> None:
+    load, workload = before().plan.load, before().plan.workloads[0]
+    changed = with_plan(
+        load=load.model_copy(update={"requests": None, "requests_per_stream": 7, "stop": "WhenDecayed"}),
+        workloads=[workload.model_copy(update={"think_time": ThinkTime(seconds=2)})],
+    )
+    found = {each.name for each in differences(before(), changed)}
+    assert found >= {"load.requestsPerStream", "load.stop", "thinkTime of chat"}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ LONGEST = 160
 """Maximum number of characters shown of one value."""
 UNKNOWN = "not known"
 _EXCLUDED_ENGINE_FIELDS = ("kind", "image")
-_LOAD = ("slots", "requests", "durationSeconds", "warmupRequests", "repeats", "order")
+_LOAD = ("slots", "requests", "requestsPerStream", "durationSeconds", "warmupRequests", "repeats", "order", "stop")
 _PLACE = ("gpus", "gpuResourceName", "nodeSelector", "template", "client")
 _OBSERVED = (
     ("engine_version", "Engine version"),
@@ -54,33 +54,35 @@ def refusals(before: StoredResult, after: StoredResult) -> list[str]:
     arrivals = [ArrivalPattern.of(result.plan.load).words for result in (before, after)]
     if arrivals[0] != arrivals[1]:
         found.append(f"the arrivals of requests differ: {arrivals[0]} → {arrivals[1]}")
-    return found
+    if not found:
+        return []
+    others = {each.name for each in after.plan.workloads}
+    shared = [each.name for each in before.plan.workloads if each.name in others]
+    return found + [f"{name}: {why}" for name in shared if (why := workload_difference(before, after, name))]
 
 
 def workload_difference(before: StoredResult, after: StoredResult, workload: str) -> str:
-    """Return why this workload's cells cannot be compared; empty if they can."""
+    """Return every reason why this workload's cells cannot be compared; empty if they can."""
     was, now = (result.plan.workload(workload) for result in (before, after))
-    declared = [(name, old, new) for name, old, new in _work(was, now) if old != new]
-    if declared:
-        return "; ".join(f"different {name}: {' → '.join(shorten_both(old, new))}" for name, old, new in declared)
+    different = [(name, *shorten_both(old, new)) for name, old, new in _work(was, now) if old != new]
     observed = [result.observed_of(workload) for result in (before, after)]
     prompts = [known_values(point.dataset_fingerprint for point in points) for points in observed]
     traces = [known_values(point.trace_fingerprint for point in points) for points in observed]
     templates = [known_values(point.chat_template_sha256 for point in points) for points in observed]
     tokenizers = [known_values(point.tokenizer_sha256 for point in points) for points in observed]
-    for what, (old_ones, new_ones) in (
-        ("different prompts", prompts),
-        ("different arrival trace", traces),
-        ("different chat template", templates),
-        ("different tokenizer of the chat template", tokenizers),
-    ):
-        if old_ones and new_ones and old_ones != new_ones:
-            return f"{what}: fingerprint {_fingerprint(old_ones)} → {_fingerprint(new_ones)}"
-    if not all(prompts) and was.dataset != now.dataset:
-        return (
-            f"different prompts: {' → '.join(shorten_both(_text(was.dataset.to_dict()), _text(now.dataset.to_dict())))}"
+    different += [
+        (what, f"fingerprint {_fingerprint(old)}", _fingerprint(new))
+        for what, (old, new) in (
+            ("prompts", prompts),
+            ("arrival trace", traces),
+            ("chat template", templates),
+            ("tokenizer of the chat template", tokenizers),
         )
-    return ""
+        if old and new and old != new
+    ]
+    if not all(prompts) and was.dataset != now.dataset:
+        different.append(("prompts", *shorten_both(_text(was.dataset.to_dict()), _text(now.dataset.to_dict()))))
+    return "; ".join(f"different {what}: {old} → {new}" for what, old, new in different)
 
 
 def _declared(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
@@ -140,6 +142,8 @@ def _of_workloads(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
     old, new = ({each.name: each for each in plan.workloads} for plan in (before, after))
     for name in (name for name in old if name in new):
         yield f"Dataset of {name}", _text(old[name].dataset.to_dict()), _text(new[name].dataset.to_dict())
+        waits = [each[name].think_time for each in (old, new)]
+        yield f"thinkTime of {name}", *(_text(wait and wait.to_dict()) for wait in waits)
 
 
 def _work(before: Workload, after: Workload) -> Iterator[tuple[str, str, str]]:

@@ -130,9 +130,10 @@ def _gap(
             if before is None
             else ("later", ComparisonGapReason.MISSING_AFTER)
         )
-        return _make_gap(key, reason, f"the {side} result does not have this cell")
+        missing = f"the {side} result does not have this cell"
+        return _make_gap(key, reason, "; ".join(filter(None, [missing, other.get(key[1])])))
     if other[key[1]]:
-        return _make_gap(key, ComparisonGapReason.OTHER_WORK, other[key[1]])
+        return _make_gap(key, ComparisonGapReason.OTHER_WORK, "; ".join(filter(None, [other[key[1]], invalid])))
     return _make_gap(key, ComparisonGapReason.INVALID, invalid) if invalid else None
 
 
