@@ -781,6 +781,43 @@ def test_rows_that_cannot_be_read_are_collected(tmp_path: Path, name: str, data:
     source = Source.CSV if name.endswith("csv") else Source.JSONL
     rows = read_rows(file, source, faults=faults)
     assert len(rows) == (0 if places[0] == "line 1" else 2)
-    assert [fault.removeprefix(f"{file}, ").partition(":")[0] for fault in faults] == places
+    assert [fault.partition(":")[0] for fault in faults] == places
     with pytest.raises(BadInput, match=places[0]):
         read_rows(file, source)
+
+
+BROKEN, NO_PROMPT = b"{", b'{"id": "n", "category": "qa"}'
+USED, NO_TEXT = LINE.strip(), b'{"id": "p", "prompt": "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "places"),
+    [
+        ([NO_PROMPT, BROKEN], [1, 2]),
+        ([BROKEN, NO_PROMPT], [1, 2]),
+        ([USED, USED, NO_PROMPT, BROKEN], [2, 3, 4]),
+        ([NO_TEXT, NO_PROMPT, BROKEN, NO_TEXT], [2, 3, 1, 4]),
+        ([NO_PROMPT, *[USED] * 11], [1, 3, 4, 5, 6]),
+        ([*[BROKEN] * 4, *[NO_PROMPT] * 7, BROKEN], [1, 2, 3, 4, 5]),
+    ],
+    ids=["no prompt, broken", "broken, no prompt", "repeated id", "without text", "numbers are no texts", "many"],
+)
+def test_faults_are_named_in_the_order_of_the_file(tmp_path: Path, lines: list[bytes], places: list[int]) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_bytes(b"\n".join(lines))
+    with pytest.raises(BadInput) as raised:
+        load_prompts(Dataset(source=Source.JSONL, uri=str(file)), tmp_path)
+    named = re.findall(r"(?:, |: )line (\d+)(?::| \()", str(raised.value))
+    assert [int(number) for number in named if f"by line {number}:" not in str(raised.value)][: len(places)] == places
+    assert ("and 7 more of 12 rows" in str(raised.value)) == (lines.count(BROKEN) == 5)
+
+
+def test_a_filter_does_not_hide_a_broken_line(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_bytes(b'{"id": "a", "prompt": "x", "category": "chat"}\n{"category": "qa", \n')
+    qa = Dataset(source=Source.JSONL, uri=str(file), categories=["qa"])
+    with pytest.raises(BadInput, match="line 2: not JSON"):
+        load_prompts(qa, tmp_path)
+    file.write_bytes(file.read_bytes().partition(b"\n")[0])
+    with pytest.raises(BadInput, match="'qa'"):
+        load_prompts(qa, tmp_path)

@@ -162,9 +162,7 @@ def inspect(
     """
     unreadable: list[str] = []
     rows, declared = read_prompt_rows(file, source, unreadable)
-    found = check_rows(rows, declared, with_tools=tokenizer is not None)
-    found.problems[:0] = [fault.removeprefix(f"{file}, ") for fault in unreadable]
-    found.passing += len(unreadable)
+    found = check_rows(rows, declared, with_tools=tokenizer is not None, unreadable=unreadable)
     counters = _counters(table, tokenizer)
     similar = None
     if embeddings and found.prompts:

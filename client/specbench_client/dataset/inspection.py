@@ -20,7 +20,7 @@ from specbench_client.chat import ChatMessage
 from specbench_client.dataset.diversity import Vectors, mean_similarity
 from specbench_client.dataset.prompt_entries import NO_CATEGORY, PromptEntry, entries_of
 from specbench_client.workload.prompt_files import PromptRow
-from specbench_client.workload.row_outcomes import RowOutcomes
+from specbench_client.workload.row_outcomes import RowOutcomes, in_file_order
 from specbench_client.workload.row_parsing import PLACEHOLDER_REASON, Prompt
 
 
@@ -154,7 +154,7 @@ def inspect_prompts(
     ids = [entry.id for entry in entries]
     placeholders = [fault.row for fault in found.missing if fault.reason == PLACEHOLDER_REASON]
     unusable = [
-        *found.problems,
+        *in_file_order(found.problems),
         *(f"{each.row.place}: {each.reason}" for each in found.missing if each.reason != PLACEHOLDER_REASON),
         *(f"{each.row.place}: left out: {each.reason}" for each in found.excluded),
     ]

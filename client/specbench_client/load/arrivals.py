@@ -30,7 +30,7 @@ from specbench_client.errors import BadInput
 from specbench_client.load.steady_state import NS_PER_S
 from specbench_client.workload.locations import rows_of_selection
 from specbench_client.workload.prompt_files import is_named
-from specbench_client.workload.row_outcomes import first_problems
+from specbench_client.workload.row_outcomes import first_problems, in_file_order
 from specbench_client.workload.source_detection import is_mooncake_row
 from specbench_client.workload.sources.request_logs import time_of
 
@@ -226,12 +226,17 @@ def load_trace(uri: str, base_dir: Path) -> Offsets:
     `base_dir`: the folder of relative paths.
     """
     selection = Selection(source=Source.CSV if is_named(uri) else Source.JSONL, uri=uri)
-    rows = rows_of_selection(selection, base_dir, "load.arrival.uri")
+    problems = list[str]()
+    rows = rows_of_selection(selection, base_dir, problems, "load.arrival.uri")
     times = [time_of(row.columns.get(_COLUMN)) for row in rows]
-    wrong = [row for row, seconds in zip(rows, times, strict=True) if seconds is None]
-    if wrong:
-        problems = [f"{row.place}: {_time_problem(row.columns)}" for row in wrong]
-        raise BadInput("\n".join(first_problems(uri, problems, len(rows))))
+    unreadable = len(problems)
+    problems += [
+        f"{row.place}: {_time_problem(row.columns)}"
+        for row, seconds in zip(rows, times, strict=True)
+        if seconds is None
+    ]
+    if problems:
+        raise BadInput("\n".join(first_problems(uri, in_file_order(problems), len(rows) + unreadable)))
     return np.array(times, np.float64) / (_MS_PER_S if is_mooncake_row(rows[0].columns) else 1.0)
 
 

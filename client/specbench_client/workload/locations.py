@@ -94,14 +94,15 @@ _RETRIES = 1
 _INSTEAD = "or set dataset.uri to the file itself (a path, or s3://BUCKET/KEY)"
 
 
-def hub_rows(selection: Selection, loader: SourceLoader) -> list[PromptRow]:
+def hub_rows(selection: Selection, loader: SourceLoader, faults: list[str] | None = None) -> list[PromptRow]:
     """Download and return all rows of this source. Blocks. Raises BadInput if the hub cannot be reached."""
     assert loader.hub is not None
     hub = loader.hub.of_config(selection.form)
     revision = selection.revision or hub.revision
     if hub.file is not None:
         suffix = f"@{revision}" if revision else ""
-        return read_rows(hub_file(f"{SCHEME}datasets/{hub.name}{suffix}/{hub.file}"), selection.source)
+        file = hub_file(f"{SCHEME}datasets/{hub.name}{suffix}/{hub.file}")
+        return read_rows(file, selection.source, faults=faults)
     return load_split(hub, revision, gated=loader.gated)
 
 
@@ -153,32 +154,37 @@ def _first_line(error: BaseException) -> Any:
     return lines[0][:300] if lines else type(error).__name__
 
 
-def rows_of_selection(selection: Selection, base_dir: Path, field: str = "dataset.uri") -> list[PromptRow]:
-    """Read all rows of the file that `selection` names. `field`: the name of its URI. Blocks. Raises BadInput."""
+def rows_of_selection(
+    selection: Selection, base_dir: Path, faults: list[str] | None = None, field: str = "dataset.uri"
+) -> list[PromptRow]:
+    """Read all rows of the file that `selection` names. Blocks. Raises BadInput.
+
+    `faults`: as of `read_rows`. `field`: the name of the URI.
+    """
     uri = selection.uri
     if selection.pvc is not None:
-        return _mounted(selection.pvc, selection)
+        return _mounted(selection.pvc, selection, faults)
     if uri is None:
-        return hub_rows(selection, LOADERS[selection.source])
+        return hub_rows(selection, LOADERS[selection.source], faults)
     if uri.startswith("s3://"):
-        return _from_s3(uri, selection)
+        return _from_s3(uri, selection, faults)
     if uri.startswith(SCHEME):
-        return _from_hub(uri, selection)
+        return _from_hub(uri, selection, faults)
     if "://" in uri:
         remedy = "download the file first"
         raise BadInput(
             f"{uri}: {field} is read from a path, s3://BUCKET/KEY or hf://datasets/OWNER/NAME/FILE: {remedy}"
         )
     path = readable_path(base_dir / Path(uri).expanduser(), field)
-    return read_rows(readable_path(_in_folder(path, selection), field), selection.source)
+    return read_rows(readable_path(_in_folder(path, selection), field), selection.source, faults=faults)
 
 
-def _mounted(pvc: PvcFile, selection: Selection) -> list[PromptRow]:
+def _mounted(pvc: PvcFile, selection: Selection, faults: list[str] | None) -> list[PromptRow]:
     if not (Path(PVC_FOLDER) / pvc.claim_name).is_dir():
         remedy = "volumes are mounted only in the pods of a cluster; on this machine set uri to a path"
         raise BadInput(f"dataset.pvc: the volume {pvc.claim_name} is not mounted at {PVC_FOLDER}: {remedy}")
     path = readable_path(Path(pvc.mounted), "dataset.pvc")
-    return read_rows(readable_path(_in_folder(path, selection), "dataset.pvc"), selection.source)
+    return read_rows(readable_path(_in_folder(path, selection), "dataset.pvc"), selection.source, faults=faults)
 
 
 def _in_folder(path: Path, selection: Selection) -> Path:
@@ -198,7 +204,7 @@ def _file_names(selection: Selection) -> tuple[str, ...]:
     return tuple(name.replace(CONFIG, selection.form or "") for name in LOADERS[selection.source].files)
 
 
-def _from_s3(uri: str, selection: Selection) -> list[PromptRow]:
+def _from_s3(uri: str, selection: Selection, faults: list[str] | None) -> list[PromptRow]:
     names = _file_names(selection) if uri.endswith("/") else ()
     first_error: BadInput | None = None
     for each in [f"{uri}{name}" for name in names] or [uri]:
@@ -210,21 +216,21 @@ def _from_s3(uri: str, selection: Selection) -> list[PromptRow]:
         with TemporaryDirectory(prefix="specbench-") as folder:
             path = Path(folder) / each.rpartition("/")[2]
             path.write_bytes(data)
-            return _read_copy(each, path, selection)
+            return _read_copy(each, path, selection, faults)
     raise first_error or BadInput(f"{uri}: names no object: give s3://BUCKET/KEY of one file")
 
 
-def _from_hub(uri: str, selection: Selection) -> list[PromptRow]:
+def _from_hub(uri: str, selection: Selection, faults: list[str] | None) -> list[PromptRow]:
     """Read a file of the hub through a symlink with its original name: cached files have no extension to go by."""
     with TemporaryDirectory(prefix="specbench-") as folder:
         named = Path(folder) / uri.rpartition("/")[2]
         named.symlink_to(hub_file(uri))
-        return _read_copy(uri, named, selection)
+        return _read_copy(uri, named, selection, faults)
 
 
-def _read_copy(uri: str, path: Path, selection: Selection) -> list[PromptRow]:
+def _read_copy(uri: str, path: Path, selection: Selection, faults: list[str] | None) -> list[PromptRow]:
     """Read a local copy of `uri`; errors name the URI instead of the temporary path."""
     try:
-        return read_rows(path, selection.source)
+        return read_rows(path, selection.source, faults=faults)
     except BadInput as error:
         raise BadInput(str(error).replace(str(path), uri)) from error

@@ -346,7 +346,7 @@ def read_rows(
 ) -> list[PromptRow]:
     """Read all rows in file order. Raises BadInput.
 
-    `faults`: gets the errors of rows that cannot be read; None: the first one is raised.
+    `faults`: gets what is wrong with each row that cannot be read, with its place; None: the first one is raised.
     """
     rows = list[PromptRow]()
     for row in iterate_rows(path, source, line_bytes_max):
@@ -355,7 +355,7 @@ def read_rows(
         elif faults is None:
             raise row
         else:
-            faults.append(str(row))
+            faults.append(str(row).removeprefix(f"{path}, "))
     if not rows and not faults:
         raise BadInput(f"{path}: contains no rows: add one prompt per row, such as {_ROW_EXAMPLE}")
     return rows

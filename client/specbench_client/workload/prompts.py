@@ -72,8 +72,9 @@ def load_prompts(
             prompts = session_prompts(selection, selection.sessions)
             coverage = sessions_coverage(prompts, selection.sessions)
             return Prompts(tuple(prompts), fingerprint(prompts), coverage)
-        rows = rows_of_selection(selection, base_dir)
-        return select_prompts(rows, selection, ruler, with_tools=with_tools, expected=expected)
+        faults = list[str]()
+        rows = rows_of_selection(selection, base_dir, faults)
+        return select_prompts(rows, selection, ruler, with_tools=with_tools, expected=expected, unreadable=faults)
 
     if dataset.source is not Source.MIX:
         return load(dataset)
@@ -175,9 +176,13 @@ def select_prompts(
     *,
     with_tools: bool = False,
     expected: ExpectedAnswer | None = None,
+    unreadable: Sequence[str] = (),
 ) -> Prompts:
-    """Convert, filter, validate and select rows as `Selection` declares. Raises BadInput."""
-    found = check_rows(rows, dataset, with_tools=with_tools, expected=expected)
+    """Convert, filter, validate and select rows as `Selection` declares. Raises BadInput.
+
+    `unreadable`: as of `check_rows`.
+    """
+    found = check_rows(rows, dataset, with_tools=with_tools, expected=expected, unreadable=unreadable)
     reject_faults(found, dataset)
     if unsent := unsent_text(found.rows):
         _warn_once(f"{dataset.where}: {unsent}")

@@ -12,8 +12,9 @@ Runs and `specbench dataset` read files by these functions, so an inspection fin
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from statistics import median
@@ -40,6 +41,7 @@ from specbench_client.workload.sources.registry import LOADERS
 from specbench_client.workload.sources.request_logs import LoggedRequest, time_of
 
 _SHOWN_PROBLEMS = 5
+_NUMBER = re.compile(r"\d+")
 OWN_ANSWER = "answer"
 """Published column with the expected answer, where neither the workload nor the source names another one."""
 TOOLS = "tools: they need chatTemplate.appliedBy: Client, because each engine's chat route renders them differently"
@@ -83,13 +85,19 @@ class RowOutcomes:
 
 
 def check_rows(
-    rows: Sequence[PromptRow], selection: Selection, *, with_tools: bool, expected: ExpectedAnswer | None = None
+    rows: Sequence[PromptRow],
+    selection: Selection,
+    *,
+    with_tools: bool,
+    expected: ExpectedAnswer | None = None,
+    unreadable: Sequence[str] = (),
 ) -> RowOutcomes:
     """Convert, filter and parse rows, each with its expected answer if one is declared.
 
-    `with_tools`: whether tools and tool calls can be sent. Raises BadInput for a filter's value that no row has.
+    `with_tools`: whether tools and tool calls can be sent. `unreadable`: what is wrong with rows that cannot be read,
+    each with its place. Raises BadInput for a filter's value that no row has, unless rows are invalid.
     """
-    loader, found, converted = LOADERS[selection.source], RowOutcomes(), list[PromptRow]()
+    loader, found, converted = LOADERS[selection.source], RowOutcomes(problems=[*unreadable]), list[PromptRow]()
     for row in _in_time_order(loader.assemble(rows)):
         try:
             parts = loader.split(row) if loader.split else [row]
@@ -102,7 +110,11 @@ def check_rows(
         except BadRow as error:
             found.problems.append(f"{row.place}: {error}")
     found.read = len(converted) + len(found.excluded) + len(found.missing)
-    found.selected = [converted[place] for place in filtered_places([row.columns for row in converted], selection)]
+    try:
+        found.selected = [converted[place] for place in filtered_places([row.columns for row in converted], selection)]
+    except BadInput:
+        if not found.problems:  # an invalid row may have the value
+            raise
     filters = declared_filters(selection)
 
     def passes(fault: RowFault) -> bool:  # its columns are still the publisher's
@@ -164,15 +176,21 @@ def first_problems(where: str, problems: Sequence[str], rows: int) -> list[str]:
     return [*shown, *([f"and {more} more of {rows} rows"] if more > 0 else [])]
 
 
+def in_file_order(problems: Iterable[str]) -> list[str]:
+    """Return problems, each beginning with its place such as `line 3`, in the order of their rows."""
+    return sorted(problems, key=lambda problem: int(_NUMBER.findall(problem)[0]))
+
+
 def reject_faults(found: RowOutcomes, selection: Selection) -> None:
-    """Raise BadInput with all problems, or with the rows without text unless `allowMissing` is set."""
-    problems = [*found.problems, *found.repeated]
-    if problems:
-        lines = first_problems(selection.where, problems, found.passing)
-        hint = shape_hint(selection.source, found.selected[0].columns) if found.selected else ""
-        raise BadInput("\n".join([*lines, *([hint] if hint else [])]))
+    """Raise BadInput with the first problems, and with the rows without text unless `allowMissing` is set."""
+    problems = in_file_order([*found.problems, *found.repeated])
+    lines = first_problems(selection.where, problems, found.passing)
+    if problems and found.selected and (hint := shape_hint(selection.source, found.selected[0].columns)):
+        lines.append(hint)
     if found.missing and not selection.allow_missing:
-        raise BadInput(_missing_message(found, selection))
+        lines.append(_missing_message(found, selection))
+    if lines:
+        raise BadInput("\n".join(lines))
 
 
 def _missing_message(found: RowOutcomes, selection: Selection) -> str:
