@@ -16,6 +16,7 @@ from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.parsing import parse_campaign
 from specbench_client.cli import exit_code, validate
 from specbench_client.documents.summary import MIN_WINDOWS
+from specbench_client.workload import prompts as prompt_loading
 from specbench_testing.agent_traces import otlp, span, user
 from specbench_testing.chat_templates import tokenizer_folder
 from specbench_testing.resources import campaign
@@ -227,6 +228,27 @@ def test_repeats_that_give_no_interval_are_named_before_the_run(
     few = [line for line in capsys.readouterr().err.splitlines() if "spec.load.repeats" in line]
     expected = f"warning: spec.load.repeats: {count} a speed-up without an interval; set 3 or more"
     assert few == ([] if count is None else [expected])
+
+
+@pytest.mark.parametrize(
+    ("selected", "few"),
+    [({}, False), ({"count": 5}, False), ({"count": 4}, True), ({"categories": ["math"]}, True)],
+    ids=["all", "enough", "count", "category"],
+)
+@pytest.mark.parametrize("command", ["plan", "validate"])
+def test_too_few_prompts_are_named_before_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, command: str, selected: dict[str, Any], *, few: bool
+) -> None:
+    resource = simulated_run(load={"concurrency": [32]})
+    workload = resource["spec"]["workloads"][0]
+    workload["dataset"] |= selected
+    prompt_loading._warn_once.cache_clear()
+    assert exit_code([command, str(write_run(tmp_path, resource))]) == Exit.OK
+    prompts = 4 if "count" in selected else 2
+    message = f"the figures of workload 'mixed' rest on {prompts} different prompts and are valid only for those"
+    assert [each.getMessage() for each in caplog.records] == (
+        [f"warning: {message} (TooFewPrompts): add prompts to the dataset"] if few else []
+    )
 
 
 def test_launches_and_points_are_listed_with_load_files_and_hours(

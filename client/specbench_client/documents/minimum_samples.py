@@ -1,4 +1,4 @@
-"""How many repeats a comparison needs, and how many requests a percentile; with fewer, it is not shown."""
+"""How many repeats a comparison needs, how many requests a percentile, and how many prompts a workload."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from specbench_client.documents.figure import counted
 
 MIN_REPEATS_TO_COMPARE = MIN_REPEATS
 """With fewer repeats no interval includes run-to-run variation, so neither faster nor slower is claimed."""
+MIN_PROMPTS = 5
+"""With fewer different prompts of a workload, a run is not trustworthy (TooFewPrompts)."""
 
 
 def too_few_repeats(repeats: int) -> str:

@@ -20,6 +20,7 @@ from specbench_api.spec.answers import Answers, ExpectedAnswer
 from specbench_api.spec.dataset import Dataset, Selection, Sessions, Source
 from specbench_api.spec.workload import WAIT_SECONDS_MAX, SystemPrompt, Workload
 from specbench_client.chat import ChatMessage
+from specbench_client.documents.minimum_samples import MIN_PROMPTS
 from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.errors import BadInput
 from specbench_client.workload.locations import rows_of_selection
@@ -90,6 +91,11 @@ def load_workload(workload: Workload, base_dir: Path, ruler: LoadEncoding = cach
     answers = workload.answers
     expected = None if answers is None else answers.expected
     loaded = load_prompts(workload.dataset, base_dir, ruler, with_tools=by_client, expected=expected)
+    if len(loaded.rows) < MIN_PROMPTS:
+        _warn_once(
+            f"the figures of workload {workload.name!r} rest on {len(loaded.rows)} different prompts and are valid only"
+            " for those (TooFewPrompts): add prompts to the dataset"
+        )
     prompts = _with_waits(workload, loaded)
     if answers is not None:
         _reject_unjudged(prompts.rows, answers, workload.name)
@@ -199,7 +205,7 @@ def select_prompts(
 @cache
 def _warn_once(message: str) -> None:
     """Log a warning; a run loads its prompts several times."""
-    _log.warning(message)
+    _log.warning("warning: %s", message)
 
 
 def fingerprint(prompts: Sequence[Prompt]) -> str:
