@@ -301,8 +301,8 @@ def _percentiles_of(measure: RequestMetric, sample: SampleRows) -> dict[str, Fig
 
 
 def figure_interval(chosen: ChosenInterval) -> FigureInterval:
-    """Build an interval with a lower bound of at least 0, since no figure here can be negative."""
-    return FigureInterval(low=max(0.0, chosen.bounds.low), high=chosen.bounds.high, level=LEVEL, method=chosen.method)
+    """Return the interval as it is in documents; `Figure.within` limits it to possible values."""
+    return FigureInterval(low=chosen.bounds.low, high=chosen.bounds.high, level=LEVEL, method=chosen.method)
 
 
 def counts_of(rows: Table) -> RequestCounts:
