@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from specbench_api.plan.expansion import expand
 from specbench_api.spec.run import SpecBenchRun
 from specbench_client.cli import demo as demo_command
 from specbench_client.cli import exit_code
+from specbench_client.cli.measure import measure
 from specbench_client.cli.options import EXAMPLES, read_spec_file
 from specbench_client.errors import BadInput
 from specbench_client.local import demo_model
@@ -37,6 +39,42 @@ def test_the_demo_runs_the_packaged_file_with_its_model(
     monkeypatch.setattr(demo_command, "make_demo_models", lambda *_: {"target": tmp_path / "absent.gguf"})
     assert exit_code(["demo", "--results", str(tmp_path / "results")]) == Exit.BAD_INPUT
     assert f"spec.model.path: {tmp_path}/absent.gguf" in capsys.readouterr().err
+
+
+def test_the_demo_takes_settings_and_ends_with_commands_for_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, given = tmp_path / "a model.gguf", dict[str, Any]()
+    monkeypatch.setattr(demo_command, "make_demo_models", lambda *_: {"target": model})
+
+    def measured(**options: Any) -> Exit:
+        given.update(options)
+        return Exit.UNTRUSTWORTHY
+
+    monkeypatch.setattr("specbench_client.cli.run.run", measured)
+    setting = "spec.load.concurrency=[1, 4]"
+    assert exit_code(["demo", "--set", setting]) == Exit.UNTRUSTWORTHY
+    assert given["settings"] == (f"spec.model.path={model}", setting)
+    assert isinstance(read_spec_file(EXAMPLE, given["settings"]), SpecBenchRun)
+    commands = [line[line.index("specbench ") :].removesuffix(" &") for line in capsys.readouterr().out.splitlines()]
+    settings, server, load = (shlex.split(command)[2:] for command in commands)
+    assert settings == ["--set", setting]
+    served = demo_command.llama_server.make_context("llama-server", server).params
+    assert served["model__path"] == str(model)
+    loads = measure.make_context("measure", load).params["concurrency"]
+    assert max(loads) == served["n_parallel"], "no request waits for a slot"
+
+
+@pytest.mark.parametrize("command", ["demo", "measure"])
+def test_a_wrong_flag_is_reported_before_large_libraries_are_imported(command: str) -> None:
+    script = (
+        "import sys; from specbench_client.cli import exit_code\n"
+        f"code = exit_code(['{command}', '--nosuchflag'])\n"
+        "print(code, *sorted({'pandas', 'pyarrow', 'numpy', 'scipy', 'aiohttp', 'datasets'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert found.stdout.split() == [str(int(Exit.BAD_INPUT))]
+    assert "--nosuchflag" in found.stderr
 
 
 @pytest.mark.parametrize(

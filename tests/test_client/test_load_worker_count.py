@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench_client.load.machine_limits import cpu_quota, usable_cores
-from specbench_client.load.worker_shares import workers_for_rate, workers_for_streams
+from specbench_client.load.machine_limits import cpu_quota, usable_cores, workers_for_rate, workers_for_streams
 
 
 @pytest.mark.parametrize(

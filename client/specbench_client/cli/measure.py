@@ -44,8 +44,12 @@ from specbench_client.cli.streams import echo
 from specbench_client.dialects.recognition import engine_url, server_address
 from specbench_client.errors import BadInput, Interrupted
 from specbench_client.known_secrets import api_key_header, keep_headers_secret
-from specbench_client.load.machine_limits import usable_cores
-from specbench_client.load.worker_shares import RATE_PER_WORKER, STREAMS_PER_WORKER, WORKERS_PER_CORE
+from specbench_client.load.machine_limits import (
+    RATE_PER_WORKER,
+    STREAMS_PER_WORKER,
+    WORKERS_PER_CORE,
+    usable_cores,
+)
 from specbench_client.measure_flags import FLAGS, MEASURED_WORKLOAD, with_flag_names
 from specbench_client.transport.exchange import reject_reserved_headers
 from specbench_client.workload.source_detection import guess_dataset
@@ -174,8 +178,8 @@ def measure(**options: Any) -> int:
       specbench simulate --port 8000 --drafter eagle3 &           an engine to try it with
       specbench simulate --port 8001 --drafter none &             and a second one, without a drafter
       specbench measure --endpoint http://127.0.0.1:8000 --baseline http://127.0.0.1:8001 \\
-        --dataset examples/prompts.jsonl --concurrency 8          the speed-up of one over the other
-      specbench measure --endpoint http://127.0.0.1:8000 --dataset examples/prompts.jsonl --concurrency 1,8
+        --concurrency 8                                           the speed-up of one over the other
+      specbench measure --endpoint http://127.0.0.1:8000 --dataset prompts.jsonl --concurrency 1,8
       specbench measure … --sweep                                         concurrency 1, 2, 4, … until saturation
       specbench measure … --rate 2,4 --duration 60                        open loop, instead of --concurrency
       specbench measure … --rate 5 --arrival gamma --burstiness 0.25      bursts: gaps with a CV of 2

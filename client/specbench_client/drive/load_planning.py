@@ -23,12 +23,11 @@ from specbench_client.load.arrivals import (
     mean_rate,
     schedule_arrivals,
 )
+from specbench_client.load.machine_limits import workers_for_rate, workers_for_streams
 from specbench_client.load.worker_shares import (
     WorkerLoad,
     closed_loop_load,
     open_loop_load,
-    workers_for_rate,
-    workers_for_streams,
 )
 from specbench_client.transport.error_class import ErrorClass
 

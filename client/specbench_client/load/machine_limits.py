@@ -1,7 +1,8 @@
-"""The cores and the memory that this process may use: those of the machine, or fewer by its cgroups."""
+"""The cores and the memory that this process may use, by the machine and its cgroups, and the workers of a load."""
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -81,3 +82,24 @@ def _read_text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except OSError:
         return ""  # A missing file means no limit at this level.
+
+
+# The number of workers is limited by the usable cores and by the load's size.
+
+STREAMS_PER_WORKER = 64
+"""A worker with fewer streams is mostly idle: 512 streams of 20 ms steps need half a core to three quarters."""
+RATE_PER_WORKER = 50.0
+"""Conversations per second; each may have hundreds of chunks."""
+WORKERS_PER_CORE = 2
+"""Maximum that a user may request. A worker polls its sockets continuously, so two workers on one core already delay
+each other's reads; more of them would measure their own queue for the core."""
+
+
+def workers_for_streams(streams: int, cores: int) -> int:
+    """Return the number of workers of a closed loop."""
+    return max(1, min(cores, math.ceil(streams / STREAMS_PER_WORKER)))
+
+
+def workers_for_rate(rate: float, cores: int) -> int:
+    """Return the number of workers of an open loop."""
+    return max(1, min(cores, math.ceil(rate / RATE_PER_WORKER)))

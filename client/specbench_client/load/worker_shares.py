@@ -1,8 +1,7 @@
-"""Determines how many workers a load gets, and divides it among them: streams or arrivals, round-robin by index."""
+"""Divides a load among its workers: streams or arrivals, round-robin by index."""
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,26 +19,6 @@ from specbench_client.load.steady_state import (
     schedule_start,
 )
 from specbench_client.workload.row_parsing import Prompt
-
-# The number of workers is limited by the usable cores and by the load's size.
-
-STREAMS_PER_WORKER = 64
-"""A worker with fewer streams is mostly idle: 512 streams of 20 ms steps need half a core to three quarters."""
-RATE_PER_WORKER = 50.0
-"""Conversations per second; each may have hundreds of chunks."""
-WORKERS_PER_CORE = 2
-"""Maximum that a user may request. A worker polls its sockets continuously, so two workers on one core already delay
-each other's reads; more of them would measure their own queue for the core."""
-
-
-def workers_for_streams(streams: int, cores: int) -> int:
-    """Return the number of workers of a closed loop."""
-    return max(1, min(cores, math.ceil(streams / STREAMS_PER_WORKER)))
-
-
-def workers_for_rate(rate: float, cores: int) -> int:
-    """Return the number of workers of an open loop."""
-    return max(1, min(cores, math.ceil(rate / RATE_PER_WORKER)))
 
 
 @dataclass(frozen=True, slots=True)

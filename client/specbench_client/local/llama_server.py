@@ -92,7 +92,12 @@ FLAGS: Final = (
         ("-c", "--ctx-size"), "n_ctx", whole_number(0), "tokens of context, divided among the slots (0: the model's)"
     ),
     ServerFlag(("-np", "--parallel"), "n_parallel", whole_number(-1), "slots (-1: four over one shared cache)"),
-    ServerFlag(("-t", "--threads"), "cpuparams.n_threads", thread_count, "threads that decode"),
+    ServerFlag(
+        ("-t", "--threads"),
+        "cpuparams.n_threads",
+        thread_count,
+        "threads that decode; they spin: give fewer than idle cores (one a core)",
+    ),
     ServerFlag(
         ("-tb", "--threads-batch"),
         "cpuparams_batch.n_threads",
