@@ -36,7 +36,7 @@ HELP = """Measure whether speculative decoding pays for your traffic, model and 
 \b
   specbench demo                                     measure llama.cpp on this machine, without a GPU
   specbench measure --endpoint URL --baseline URL    compare two servers that run already
-  specbench run examples/local-simulator.yaml        measure every arm and its baseline on this machine
+  specbench run run.yaml                             measure every arm and its baseline on this machine
   specbench report specbench-results --latest        show the result again, in any format
   specbench decide specbench-results --latest        recommend an arm and a load
 

@@ -52,7 +52,7 @@ def breakdown(
       specbench analyze breakdown s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
 
     Shows the acceptance length of the first and last class, with a confidence interval; --by and --all show every
-    class. What they are, and why one may be missing: docs/research/breakdown.md.
+    class. Details: docs, "Breakdown".
     """
     summary = _of_arms(select_run(where, latest=latest, ended=True).require_summary().summary, arms, where)
     shown = tuple(DIMENSIONS) if show_all else dimensions
@@ -137,8 +137,7 @@ def drift(reference: str, current: str, *, output: str, **options: Any) -> int:
     lasting shift; their limits come from the reference. The change is then split into two parts: a different mix of
     categories (traffic), and different acceptance within categories (drafter).
 
-    How to read the result and what to do about it: docs/research/drift.md. Prometheus rules:
-    examples/monitoring/drift.rules.yaml.
+    Details and rules for Prometheus: docs, "Drift of acceptance in production".
     """
     from specbench_client.analysis.drift.comparison import DriftOptions, drift_report  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.report.text.trends import drift_report_text  # noqa: PLC0415

@@ -57,7 +57,7 @@ def curve(where: str, by: str, output: str, *, latest: bool) -> None:
     One curve has the cells that are equal in everything but the axis: loads, arms that differ in their draft length
     alone, or workloads that differ in temperature, prompts or output limits alone.
 
-    How curves and their intervals are computed: docs/research/curve.md.
+    Method: docs, "Curves".
     """
     run = select_run(where, latest=latest, ended=True).require_summary()
     found = build_curves(by, run)
@@ -89,7 +89,8 @@ def draft_lengths(where: str, workload: str | None, output: str, *, latest: bool
 
     Draft lengths are arms that differ only in numSpeculativeTokens; the baseline counts as 0. The best at a load is
     compared with the next best, request by request. The schedule has measured lengths at measured loads only; whether
-    it was run is stated below it. More: docs/research/draft-lengths.md.
+    it was run is stated below it. More: docs, "The best draft length at each
+    load".
     """
     result = select_run(where, latest=latest, ended=True).require_summary()
     found = best_draft_lengths(result, cells_of(result, workload))
@@ -132,8 +133,8 @@ def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
       specbench analyze explain specbench-results --latest --mix my-prompts.jsonl
       specbench analyze explain specbench-results --latest --mix coding=0.8,chat=0.2 --by output-tokens --output json
 
-    Without --mix, the measured speed-up is shown as a product of factors. Formulas, sources and limits:
-    docs/research/explain.md.
+    Without --mix, the measured speed-up is shown as a product of factors. Details:
+    docs, "Explain a speed-up".
     """
     result = select_run(where, latest=latest, ended=True).require_summary()
     cells = list(cells_of(result, workload))

@@ -125,7 +125,7 @@ def oracle(
     drafts of each step. FILE is an engine's trace (JSONL) with `prompt_token_ids` and `acc_NAME: {"acc_len": […]}`, the
     tokens that a step emits at each output position.
 
-    Formulas and limits: docs/research/oracle.md.
+    Formulas: docs, "Oracle".
     """
     cost = load_cost_model(step_cost)
     if Path(where).is_file():
@@ -206,7 +206,7 @@ def ngram(
     `messages`) and `output` with --tokenizer; optionally `id` and `category`. RUN is a stored run that was measured
     with --keep-text.
 
-    What the replay shows, and what it does not: docs/research/ngram.md.
+    Limits: docs, "N-gram replay".
     """
     grid = NgramGrid(min_n, max_n, drafts)
     if not grid.lookups:

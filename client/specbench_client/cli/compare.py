@@ -17,8 +17,8 @@ from specbench_client.stored_runs.run import Run
 LINES_MAX = 8
 """Cells that an error message lists."""
 REMEDY = (
-    "cells are matched by arm, workload and load; docs/how-to/compare-and-gate.md lists what must be equal and what may"
-    " differ"
+    'cells are matched by arm, workload and load; "Compare two results" in the docs lists what must be equal and what'
+    " may differ"
 )
 
 

@@ -40,7 +40,8 @@ def dataset_list() -> None:
       specbench measure … --dataset gsm8k                          a published set from the hub
 
     A SpecBenchRun uses the same names in workloads[].dataset.source, in addition to `mix` (several sources with
-    weights) and `sessions` (random words). Templates, filters and splits: docs/reference/workloads.md.
+    weights) and `sessions` (random words). Templates, filters and splits:
+    docs, "Workloads".
     """
     from specbench_client.cli.output import result_console  # noqa: PLC0415  pandas takes seconds to import
     from specbench_client.report.text.text_table import TextTable  # noqa: PLC0415

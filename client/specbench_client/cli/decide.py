@@ -78,7 +78,7 @@ def prices_from_options(file: Path | None, flags: Mapping[str, Any]) -> Prices |
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Your price list, YAML; see docs/how-to/decide.md. The flags below override it.",
+    help='Your price list, YAML; see docs, "Choose an arm and a load". The flags below override it.',
 )
 @click.option("--gpu-price", type=POSITIVE, metavar="AMOUNT", help="Price of one GPU-hour, for every GPU model.")
 @click.option("--machine-price", type=POSITIVE, metavar="AMOUNT", help="Price per hour of all hardware of one engine.")

@@ -72,7 +72,8 @@ def gate(result: str, **options: Any) -> int:
     The gate passes if every cell is shown to be within its tolerance at the given confidence, and fails if one is shown
     to be beyond it. Otherwise it is inconclusive, and does not pass unless --inconclusive is Pass. Each side needs at
     least 3 repeats. Results of `specbench measure` without --baseline have no baseline arm, so only tpot is compared
-    by default. How the gate decides, and how many repeats it needs: docs/how-to/compare-and-gate.md.
+    by default. Details: docs, "Compare two results and gate a
+    change".
     """
     requested = _gate_of(options)
     if requested.baseline_ref.uri is None:

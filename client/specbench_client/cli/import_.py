@@ -71,7 +71,7 @@ def import_(
 
     Requests (vLLM: --save-detailed, SGLang: --output-details, AIPerf: profile_export.jsonl) become a run in --results,
     which `report`, `compare` and `decide` read like any other. Columns that a file lacks are missing.
-    Definitions: docs/how-to/import.md.
+    Definitions: docs, "Import results of other benchmarks".
     """
     if concurrency is not None and rate is not None:
         raise BadInput("--concurrency and --rate both state the load: give one of them")

@@ -178,9 +178,9 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     """Show what FILE would launch and measure, and the hours it would take; nothing is started.
 
     \b
-      specbench plan examples/local-llama-cpp.yaml
+      specbench plan run.yaml
       specbench plan run.yaml --set spec.load.repeats=1 --output json
-      specbench plan examples/seeds/temperature.yaml --results s3://bench-results/seeds
+      specbench plan campaign.yaml --results s3://bench-results/seeds
       specbench plan run.yaml --assume launchSeconds=300,pointSeconds=120 --max-gpu-hours 4
 
     Shows the engine command line of each arm, the launches in order, and the points of each launch. For a campaign: its

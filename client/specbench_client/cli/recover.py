@@ -43,10 +43,10 @@ def recover(where: str, into: str | None, credentials_secret: str | None, output
       specbench recover s3://bench-results/llama33 --latest --credentials-secret bench-s3 > run.yaml
       kubectl apply -f run.yaml
 
-    The spec is read from plan.json. spec.results.adopt contains the old UID, so the operator finds the measured points,
-    restores the status, and measures only what is missing. Deadlines have their default values: see
-    docs/how-to/recovery.md. Images, commands and other inputs come from plan.json, which anybody who can write to the
-    bucket may have changed: they are listed on stderr, so that you check them before you apply the resource.
+    The spec is read from plan.json. spec.results.adopt contains the old UID, so the operator finds the measured
+    points, restores the status, and measures only what is missing. Deadlines have their default values (docs,
+    "Recover a lost run"). Images, commands and other inputs come from plan.json, which anybody who can write
+    to the bucket may have changed: they are listed on stderr, so that you check them before you apply the resource.
     """
     stored = select_run(where, latest=latest)
     plan = stored.plan

@@ -123,7 +123,7 @@ def report(
     again and goodput is judged by these limits, and by the stored ones that they do not replace. This is stored only
     with --recompute; --recompute --no-slo removes the stored limits. Nothing is stored of a run that has not ended.
 
-    Definitions of the figures: docs/reference/metrics.md; columns of the records: docs/reference/records.md.
+    Definitions: docs, "Figures and checks" and "Records".
 
     For s3://, credentials, region and AWS_ENDPOINT_URL_S3 (for stores other than AWS) come from the environment, as
     with the AWS CLI.

@@ -47,7 +47,7 @@ def run(
     """Measure FILE, a SpecBenchRun or a SpecBenchCampaign, on this machine, with engines as local processes.
 
     \b
-      specbench run examples/local-simulator.yaml
+      specbench run run.yaml
       specbench run run.yaml --results s3://bench-results/try --set spec.load.repeats=5
       specbench run campaign.yaml --set spec.template.spec.load.repeats=5
 

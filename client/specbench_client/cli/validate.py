@@ -192,7 +192,7 @@ def validate(files: Sequence[Path], settings: tuple[str, ...], fence_file: Path 
     """Check each FILE with the same rules as the cluster's admission, and whether its engine supports it.
 
     \b
-      specbench validate examples/local-*.yaml
+      specbench validate runs/*.yaml
       specbench validate run.yaml --set spec.load.repeats=5 --output json
       specbench validate run.yaml --fence values.yaml
 

@@ -197,7 +197,7 @@ def _measured_prompts(run: RunLoad, arm: str) -> dict[str, Prompt]:
 
 _ERRORS_HINT = "look at the errors in its records"
 _REMEDY: Mapping[str, str] = {
-    STEPS_NOT_REPORTED: "use an engine that reports it, such as vLLM or the simulator (docs/reference/records.md)",
+    STEPS_NOT_REPORTED: "use an engine that reports it, such as vLLM or the simulator",
     STEPS_WITHOUT_DRAFTS: "for n-gram use `specbench analyze ngram`, which covers every position",
 }
 

@@ -38,7 +38,7 @@ REFERENCE_MIN = 50
 LIMITS = (
     "Limits hold for independent requests: bursts of similar requests of one user alarm earlier.",
     "Mix is measured by the categories in the log: a change inside a category counts as the drafter's.",
-    "An alarm means that acceptance changed, not that speculation stopped paying: docs/research/drift.md.",
+    "An alarm means that acceptance changed, not that speculation stopped paying.",
 )
 
 
