@@ -20,6 +20,7 @@ from specbench_client.cli.measure import measure
 from specbench_client.cli.options import EXAMPLES, read_spec_file
 from specbench_client.errors import BadInput
 from specbench_client.local import demo_model
+from specbench_client.local.llama_server import llama_server
 from specbench_client.workload.prompts import load_workload
 
 EXAMPLE = EXAMPLES / "local-llama-cpp.yaml"
@@ -59,7 +60,7 @@ def test_the_demo_takes_settings_and_ends_with_commands_for_its_model(
     commands = [line[line.index("specbench ") :].removesuffix(" &") for line in capsys.readouterr().out.splitlines()]
     settings, server, load = (shlex.split(command)[2:] for command in commands)
     assert settings == ["--set", setting]
-    served = demo_command.llama_server.make_context("llama-server", server).params
+    served = llama_server.make_context("llama-server", server).params
     assert served["model__path"] == str(model)
     loads = measure.make_context("measure", load).params["concurrency"]
     assert max(loads) == served["n_parallel"], "no request waits for a slot"

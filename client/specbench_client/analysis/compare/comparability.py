@@ -142,8 +142,7 @@ def _of_workloads(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
     old, new = ({each.name: each for each in plan.workloads} for plan in (before, after))
     for name in (name for name in old if name in new):
         yield f"Dataset of {name}", _text(old[name].dataset.to_dict()), _text(new[name].dataset.to_dict())
-        waits = [each[name].think_time for each in (old, new)]
-        yield f"thinkTime of {name}", *(_text(wait and wait.to_dict()) for wait in waits)
+        yield f"thinkTime of {name}", *_both(old[name].to_dict(), new[name].to_dict(), "thinkTime")
 
 
 def _work(before: Workload, after: Workload) -> Iterator[tuple[str, str, str]]:
