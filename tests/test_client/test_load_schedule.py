@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -289,3 +290,10 @@ def test_poisson_gaps_are_exponential() -> None:
 def test_consecutive_gaps_are_uncorrelated(arrival: Arrival) -> None:
     gaps = gaps_of(draw_schedule(arrival))
     assert abs(np.corrcoef(gaps[:-1], gaps[1:])[0, 1]) < SIGMAS / math.sqrt(N)
+
+
+def test_faults_of_a_trace_are_named_in_its_order(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"timestamp": 1}\n{"time": 2}\n{\n')
+    with pytest.raises(BadInput) as raised:
+        load_trace("t.jsonl", tmp_path)
+    assert re.findall(r"line (\d+): ", str(raised.value)) == ["2", "3"]
