@@ -186,6 +186,19 @@ def test_acceptance_length_interval_stays_within_possible_values() -> None:
         assert figure.interval.method.endswith("limited to possible values, from 1 to 4")
 
 
+@pytest.mark.runs
+@pytest.mark.parametrize(("reported", "limits"), [(True, "from 1 to 4"), (False, "from 1 on")])
+def test_an_acceptance_length_of_an_endpoint_is_limited_by_the_drafts_of_its_answers(
+    reported: bool, limits: str
+) -> None:
+    world = SyntheticRun(prompts=3, drafts=3, alpha={"ngram": 0.2}, alpha_spread=0.2, tokens=(6, 9), repeats=1)
+    point = next(each for each in world.plan.points if each.arm == "ngram")
+    records = world.records(point)
+    rows = tidy_frames([records if reported else records.assign(drafted_tokens=None, draft_steps=None)], point.hash)
+    length = figures_of(SampleRows(rows, 1), 0, 0)["acceptance_length_emitted_pooled"]
+    assert present(length.interval).method.endswith(limits)
+
+
 WORLD = SyntheticRun(prompts=30, concurrency=(3,), repeats=1)
 BASELINE, NGRAM = WORLD.plan.points
 

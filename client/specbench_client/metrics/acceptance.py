@@ -11,6 +11,7 @@ tokens after the first, each step emitted one token, so nothing was accepted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -163,6 +164,14 @@ WASTED_VERIFICATION = RatioMetric(
 
 LENGTHS = (EMITTED_POOLED, EMITTED_MEAN, VERIFIED_POOLED, VERIFIED_MEAN)
 RATIOS = (*LENGTHS, ACCEPTANCE_RATE, ACCEPTED_PER_STEP, PASSES_SAVED, PASSES_PER_TOKEN, WASTED_VERIFICATION)
+
+
+def drafts_per_step(rows: Table) -> int | None:
+    """Return the maximum number of draft tokens per step (k) by the answers; None if none of them reports it."""
+    drafted, steps = numbers(rows, "drafted_tokens"), numbers(rows, "draft_steps")
+    a_step = drafted[steps > 0] / steps[steps > 0]
+    known = a_step[np.isfinite(a_step)]
+    return math.ceil(float(known.max())) if known.size else None
 
 
 def limit_to_drafts(ratios: Sequence[RatioMetric], drafts: int) -> list[RatioMetric]:

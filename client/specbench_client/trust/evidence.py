@@ -7,13 +7,10 @@ gets yet comes from whoever calls `summarise_point` (`drive.point`) or `summaris
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-
-import numpy as np
 
 from specbench_api.outcome.provenance import LaunchRecord
 from specbench_api.plan.plan import Arm, Plan, Point
@@ -31,7 +28,7 @@ from specbench_client.documents.summary import (
     TokenCounters,
     Trend,
 )
-from specbench_client.metrics.acceptance import is_inferred
+from specbench_client.metrics.acceptance import drafts_per_step, is_inferred
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Table
@@ -99,12 +96,9 @@ class PointEvidence:
         it is 0 where the engine has counters of drafts that did not increase, else None.
         """
         if self.plan.engine.is_external:
-            drafted, steps = numbers(self.answered, "drafted_tokens"), numbers(self.answered, "draft_steps")
-            a_step = drafted[steps > 0] / steps[steps > 0]
-            known = a_step[np.isfinite(a_step)]
-            if known.size:
-                return math.ceil(float(known.max()))
-            return 0 if self.counts_no_drafts and self._has_draft_counters else None
+            reported = drafts_per_step(self.answered)
+            has_none = reported is None and self.counts_no_drafts and self._has_draft_counters
+            return 0 if has_none else reported
         drafter = self.arm.drafter
         return drafter.num_speculative_tokens if drafter else 0
 

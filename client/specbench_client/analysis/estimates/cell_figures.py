@@ -29,6 +29,7 @@ from specbench_client.metrics.acceptance import (
     acceptance_by_position,
     acceptance_histogram,
     deepest_position,
+    drafts_per_step,
     limit_to_drafts,
 )
 from specbench_client.metrics.catalog import MEASURES, RATIOS
@@ -90,13 +91,14 @@ def figures_of(sample: SampleRows, drafts: int, gpus: int) -> dict[str, Figure]:
     """Return every figure by name; unavailable figures have no value.
 
     `drafts` is the maximum number of draft tokens per step. It is 0 for none, or if it is not known, as for an
-    external endpoint; then there are as many positions as its steps ever accepted. `gpus` is the number of GPUs of
+    external endpoint; then lengths are limited by what its answers report, and there are as many positions as its steps
+    ever accepted. `gpus` is the number of GPUs of
     one engine, 0 if it is not known.
     """
     inside = SampleRows(steady_rows(sample.rows), sample.seed)
     positions = drafts or deepest_position(inside.rows)
     ratios = (
-        *limit_to_drafts(RATIOS, drafts),
+        *limit_to_drafts(RATIOS, drafts or drafts_per_step(inside.rows) or 0),
         *acceptance_by_position(inside.rows, positions),
         *acceptance_histogram(inside.rows, positions),
     )

@@ -42,7 +42,7 @@ from specbench_client.documents.explanation import StepObservation
 from specbench_client.documents.figure import Figure, counted
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import Cell, Claims, PointSummary
-from specbench_client.metrics.acceptance import limit_to_drafts
+from specbench_client.metrics.acceptance import drafts_per_step, limit_to_drafts
 from specbench_client.metrics.catalog import CATEGORY_RATIOS
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs, pair_requests
@@ -76,6 +76,11 @@ class MeasuredCell:
     def streams(self) -> int | None:
         """Requests in flight at any time; None if their number is not constant."""
         return None if self.workload.waits else self.level.concurrency
+
+    @property
+    def most_drafts(self) -> int:
+        """Maximum draft tokens per step: of an endpoint, those that its answers report; 0 if it is not known."""
+        return self.arm.most_drafts or drafts_per_step(self.rows) or 0
 
     @property
     def place(self) -> dict[str, object]:
@@ -163,7 +168,7 @@ def evaluate_cell(
         compared_repeats=compared.effect.repeats if compared and compared.effect else None,
         by_category={name: each.figures for name, each in by_category.items()},
         goodput=goodput_of(measured.rows, measured.slo, measured.seed) if measured.slo else None,
-        breakdown=breakdown_of_cell(measured.rows, measured.seed, measured.arm.most_drafts),
+        breakdown=breakdown_of_cell(measured.rows, measured.seed, measured.most_drafts),
         prediction=explain_speedup(pairs, measured.arm.most_drafts, measured.seed) if pairs else None,
         trends=trends,
         reuse=reuse,
@@ -230,7 +235,7 @@ def _by_category(measured: MeasuredCell, pairs: Pairs | None) -> dict[str, _Cate
 
 def _of_category(name: str, measured: MeasuredCell, rows: Table, pairs: Pairs | None) -> _CategoryFigures:
     mine, seed = rows.among(has_text(rows, "category", name)), measured.seed
-    figures = ratio_figures(SampleRows(mine, seed), limit_to_drafts(CATEGORY_RATIOS, measured.arm.most_drafts))
+    figures = ratio_figures(SampleRows(mine, seed), limit_to_drafts(CATEGORY_RATIOS, measured.most_drafts))
     prompts = len(distinct_texts(mine, "prompt_id"))
     if pairs is None:
         return _CategoryFigures(figures, None, prompts)
