@@ -232,9 +232,7 @@ def translate_os_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         problem = f"{path}: {error.strerror}"
         if error.errno in _DISK_FULL_ERRORS:
-            raise NotDurable(
-                f"{problem}: free some space and run the same command again", StoreErrorReason.DISK_FULL
-            ) from error
+            raise NotDurable(f"{problem}: free some space", StoreErrorReason.DISK_FULL) from error
         if error.errno in _LINK_UNSUPPORTED_ERRORS:
             remedy = "this file system has no hard links, which specbench needs; choose another folder"
             raise NotDurable(f"{problem}: {remedy}", StoreErrorReason.NOT_WRITABLE) from error

@@ -148,9 +148,7 @@ def _response_error(error: ClientError, bucket: str, endpoint: str) -> NotDurabl
 def _server_error(error: ClientError, code: str, status: int, where: str) -> NotDurable:
     """Return the NotDurable for an error of the server itself."""
     if code in _STORAGE_FULL_CODES:
-        return NotDurable(
-            f"{where} has no space left ({error}): free some space and run again", StoreErrorReason.DISK_FULL
-        )
+        return NotDurable(f"{where} has no space left ({error}): free some space", StoreErrorReason.DISK_FULL)
     if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         remedy = "raise the limit of the server or of the proxy before it (nginx: client_max_body_size)"
         return NotDurable(f"{where} limits the size of an upload ({error}): {remedy}", StoreErrorReason.REFUSED)
