@@ -212,6 +212,13 @@ def chunks_coalesced(evidence: PointEvidence) -> CheckResults:
     return _at_once(evidence, streamed) or _coalesced(evidence, streamed)
 
 
+_REMAINS = "; tokens/s and the speed-up only need the ends of answers, so they remain"
+_IS_VOID = (
+    "; they are left out, and tokens/s and the speed-up decide nothing: they only need the ends of answers, but what"
+    " holds chunks back may delay these too"
+)
+
+
 def _streamed(evidence: PointEvidence) -> Table:
     """Return the steady answers with chunks; after a stall chunks arrive together, which RequestsStalled reports."""
     steady = evidence.steady
@@ -228,11 +235,13 @@ def _at_once(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
         return []
     whole_ms = _request_ms(evidence)
     cause = _probable_cause(evidence, "half an answer", whole_ms and HALF * whole_ms)
+    severity = _severity(evidence, sure=True)
     message = (
         f"in {share:.0%} of the answers at least half of the chunks, from several steps, arrived at the same time:"
-        f" TTFT and time per token are not the engine's{_unless_of_one_step(evidence)}; {cause}"
+        f" TTFT and time per token are not the engine's{_unless_of_one_step(evidence)}"
+        f"{_IS_VOID if severity is Severity.INVALID else _REMAINS}; {cause}"
     )
-    return [CheckResult(_severity(evidence, sure=True), message, value=share, threshold=ANSWERS_SHARE)]
+    return [CheckResult(severity, message, value=share, threshold=ANSWERS_SHARE)]
 
 
 def _coalesced(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
@@ -248,7 +257,8 @@ def _coalesced(evidence: PointEvidence, streamed: Table) -> list[CheckResult]:
     cause = _probable_cause(evidence, "a step", _median(evidence, STEP_MS) or _median(evidence, TPOT_MS))
     message = (
         f"{share:.0%} of the chunks were received only with those of a later step and have its timestamp, so TTFT and"
-        f" the gaps between chunks are wrong by whole steps{_unless_of_one_step(evidence)}; {cause}"
+        f" the gaps between chunks are wrong by whole steps{_unless_of_one_step(evidence)}"
+        f"{_IS_VOID if severity is Severity.INVALID else _REMAINS}; {cause}"
     )
     return [CheckResult(severity, message, value=share, threshold=threshold)]
 
