@@ -383,7 +383,11 @@ def test_without_a_baseline_the_fastest_cell_that_is_valid_is_named() -> None:
     ]
     found = [headline_of(HeadlineFacts(plan, some, (), True, False)) for some in (judged, judged[1:])]
     assert [text.startswith("ngram: 100.0 tokens/s at concurrency 1") for text in found] == [True, False]
-    assert found[1] == "No speed-up can be stated without a baseline."
+    unknown = "ngram is unknown at 2 (invalid): measure again."
+    assert found[0].endswith(f"no baseline, so no speed-up; {unknown}")
+    assert found[1] == f"No speed-up can be stated without a baseline; {unknown}"
+    failed = headline_of(HeadlineFacts(plan, judged, (), True, False, failures={"eagle3": "out of memory"}))
+    assert failed.endswith(f"eagle3 failed; {unknown}")
 
 
 LOADS = (1, 2, 4, 8, 16, 32)

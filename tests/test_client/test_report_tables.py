@@ -228,6 +228,16 @@ def test_speedup_is_followed_by_its_conclusion_unless_it_is_significant() -> Non
 
 
 @pytest.mark.runs
+def test_an_invalid_load_is_marked_in_the_speedup_or_without_a_baseline_in_the_load() -> None:
+    invalid = [cell.model_copy(update={"valid": False}) for cell in plain().cells]
+    compared = plain().model_copy(update={"cells": invalid})
+    lone = compared.cells[1].model_copy(update={"speedup": None, "tpot_speedup": None})
+    for summary, marked in ((compared, "Speed-up"), (compared.model_copy(update={"cells": [lone]}), "Load")):
+        texts = {column.title.split()[0]: column.text(summary.cells[-1]) for column in terminal_columns(summary)}
+        assert [title for title in ("Load", "Speed-up") if "invalid" in texts[title]] == [marked]
+
+
+@pytest.mark.runs
 def test_csv_has_end_to_end_speedup_and_claim() -> None:
     baseline, row = table(plain()).iloc[0], table(plain()).iloc[1]
     assert row["claim"] == "Faster"

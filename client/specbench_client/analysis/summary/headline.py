@@ -115,9 +115,18 @@ def _sentence(facts: HeadlineFacts, workload: str, lead: str) -> str:
     cells = [each.cell for each in facts.judged if each.cell.workload == workload]
     if not facts.plan.has_baseline:
         ruled_out = _ruled_out(facts, cells)
-        failed = [f"{name_some(list(facts.failures), ARMS_NAMED)} failed"] if facts.failures else [""]
+        failed = f"{name_some(list(facts.failures), ARMS_NAMED)} failed" if facts.failures else ""
+        invalid = [
+            UnknownCell(arm=cell.arm, workload=workload, load=cell.level.label, why=cell.why_invalid(facts.findings))
+            for cell in cells
+            if not cell.valid
+        ]
+        gaps = [
+            "; ".join(filter(None, (failed, clause)))
+            for clause in (*_unknown_clauses(invalid), *([""] if failed else []))
+        ]
         fastest = _fastest([cell for cell in cells if cell.arm not in ruled_out])
-        return _fitting(lead, _ruled_out_clauses(ruled_out), failed, fastest)
+        return _fitting(lead, _ruled_out_clauses(ruled_out), gaps, fastest)
     found = [_Comparison(*each) for each in conclusions(facts.judged) if each[0].workload == workload]
     ruled_out = _ruled_out(facts, [each.cell for each in found])
     usable = [each for each in found if each.cell.arm not in ruled_out]

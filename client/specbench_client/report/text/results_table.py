@@ -100,7 +100,8 @@ def _place_columns(summary: RunSummary) -> list[CellColumn]:
     workload = [CellColumn("Workload", lambda cell: cell.workload, numeric=False)] if several else []
     arm, load = (
         CellColumn("Arm", lambda cell: cell.arm, numeric=False),
-        CellColumn("Load", lambda cell: cell.level.label),
+        # In a run without a baseline, no speed-up states that a load is invalid.
+        CellColumn("Load", lambda cell: cell.level.label + " (invalid)" * (_is_alone(cell) and not cell.valid)),
     )
     return [arm, *workload, load]
 
@@ -108,16 +109,21 @@ def _place_columns(summary: RunSummary) -> list[CellColumn]:
 def speedup_text(cell: Cell, figure: Figure | None) -> str:
     """Return a speed-up with its interval and, where it contains 1, `indistinguishable` or `interval too wide`.
 
-    `unclear`: the interval excludes 1, but not after the correction for the number of comparisons.
+    `unclear`: the interval excludes 1, but not after the correction for the number of comparisons. A dash in a run
+    without a baseline.
     """
     text = "baseline" if cell.arm == BASELINE_NAME else with_interval(figure)
-    if not cell.valid:
+    if not cell.valid and not _is_alone(cell):
         return f"{text} invalid" if text != DASH else "invalid"
     bounds = figure.interval if figure else None
     if figure and bounds and bounds.low <= 1 <= bounds.high:
         return f"{text} {TOO_WIDE if figure.is_too_wide else in_words(Verdict.INDISTINGUISHABLE)}"
     claimed = cell.claims.overall if cell.claims and figure is cell.speedup else None
     return f"{text} {in_words(claimed)}" if claimed is Verdict.UNCLEAR else text
+
+
+def _is_alone(cell: Cell) -> bool:
+    return cell.arm != BASELINE_NAME and cell.speedup is None
 
 
 def arrival_text(summary: RunSummary) -> str:
