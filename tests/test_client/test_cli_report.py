@@ -169,6 +169,11 @@ def test_missing_points_are_not_followed_by_advice_to_measure_everything_again(s
         (["LateStreamEnd", "ChunksCoalesced"], "ChunksCoalesced"),
         (["BaselineInvalid", "ChunksCoalesced"], "ChunksCoalesced"),
         (["ClientSaturated as Warning", "ChunksCoalesced"], "ChunksCoalesced"),
+        (["ChunksCoalesced as Warning", "IntervalTooWide as Warning"], "IntervalTooWide"),
+        (["AcceptanceUnconfirmed as Warning", "IntervalTooWide as Warning"], "IntervalTooWide"),
+        (["IntervalTooWide as Warning", "NoisyRepeats as Warning"], "NoisyRepeats"),
+        (["IntervalTooWide as Warning", "WarmupNotSteady as Warning"], "WarmupNotSteady"),
+        (["IntervalTooWide as Warning", "ChunksCoalesced"], "ChunksCoalesced"),
         (["NoisyRepeats as Warning", "PromptsSentAgain as Warning", "ReuseLost as Fault"], "PromptsSentAgain"),
     ],
 )

@@ -121,10 +121,16 @@ CAUSES = tuple(
         prompts.prompts_sent_again,
         load.requests_stalled,
         comparison.unpaired_requests,
+        load.warmup_not_steady,
+        trends.step_time_drift,
+        comparison.noisy_repeats,
+        comparison.missing_points,
+        comparison.interval_too_wide,
     )
 )
-"""Checks that explain others of the same severity, and those after them."""
-FOLLOWS = (comparison.baseline_invalid.name, comparison.interval_too_wide.name)
+"""Checks that explain others of the same severity, and those after them. A figure that is missing because its interval
+is too wide decides the answer, so only what makes intervals wide comes before that."""
+FOLLOWS = (comparison.baseline_invalid.name,)
 """Checks that only pass on what others found: fixing those fixes these."""
 
 
