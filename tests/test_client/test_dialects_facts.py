@@ -140,7 +140,14 @@ def test_sglang_fields_of_other_releases_are_read() -> None:
     facts_by_name = values(facts)
     assert (facts_by_name["cuda_graphs"], facts_by_name["max_model_len"], facts_by_name["model"]) == (True, 4096, "m")
     missing = facts[FactName.MAX_RUNNING_REQUESTS].reason or ""
-    assert "effective_max_running_requests_per_dp is missing; GET /server_info: max_running_requests" in missing
+    assert "internal_states is missing; GET /server_info: max_running_requests" in missing
+
+
+@pytest.mark.parametrize(("limits", "total"), [([48], 48), ([48, 48], 96), ([None], None), ([], None)])
+def test_running_requests_of_sglang_are_those_of_all_replicas(limits: list[int | None], total: int | None) -> None:
+    states = [{"effective_max_running_requests_per_dp": limit} for limit in limits]
+    facts = read(EngineKind.SGLANG, {"/server_info": {"internal_states": states}})
+    assert facts[FactName.MAX_RUNNING_REQUESTS].value == total
 
 
 def test_llama_server_cache_is_the_sum_of_its_slots() -> None:

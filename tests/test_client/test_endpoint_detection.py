@@ -192,6 +192,7 @@ async def test_engine_is_recognised_from_its_pages(pages: Pages, dialect: Dialec
     async with serving(pages) as url:
         found = await detect(url)
     assert (found.dialect, found.line()) == (dialect, line)
+    assert found.most_at_once == (2 if pages is LLAMA_CPP else None)
 
 
 @pytest.mark.parametrize("folder", ["/models/org/", "~/models/", "./", "C:\\\\models\\\\"])

@@ -7,16 +7,18 @@ import math
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from specbench_api.outcome.layout import PLAN, run_root
+from specbench_api.spec.engine import DialectName
 from specbench_api.spec.slo import Slo
 from specbench_client.cli import exit_code, measure_probing
 from specbench_client.cli.measure import Measurement, measure
-from specbench_client.cli.measure_probing import as_interrupted, with_repeat_size, with_swept_loads
+from specbench_client.cli.measure_probing import as_interrupted, with_detected, with_repeat_size, with_swept_loads
 from specbench_client.documents.record import Record
+from specbench_client.drive.endpoint_detection import DetectedEndpoint
 from specbench_client.drive.load_probes import ProbedLoad, find_levels, probed_load
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.points import PointStore
@@ -146,6 +148,27 @@ def test_a_sweep_has_no_more_streams_than_requests(
 
     monkeypatch.setattr(measure_probing, "find_levels", find)
     assert with_swept_loads(sweep_of(tmp_path, *flags), {}).options["concurrency"] == [most]
+
+
+@pytest.mark.parametrize(
+    ("loads", "limit", "warned"),
+    [([1, 2], 1, True), ([1, 2], 2, False), ([1, 2], None, False), ([8, 1], 4, True), (None, 1, False)],
+)
+def test_a_load_above_the_limit_of_a_server_is_a_warning(  # noqa: PLR0917 -- the columns of the table
+    loads: list[int] | None,
+    limit: int | None,
+    warned: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sweep chooses its loads later, and goes beyond every limit."""
+    found = DetectedEndpoint(DialectName.LLAMA_CPP, "m", "llama.cpp", None, False, None, URL, most_at_once=limit)
+    monkeypatch.setattr(measure_probing, "detect_endpoint", AsyncMock(return_value=found))
+    with_detected(sweep_of(tmp_path).with_options(concurrency=loads), {})
+    text = capsys.readouterr().err
+    assert text.startswith("detected: llama.cpp")
+    assert ("warning" in text, "-np" in text, "--concurrency" in text) == (warned, warned, warned)
 
 
 @pytest.mark.parametrize(

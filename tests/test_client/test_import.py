@@ -252,6 +252,7 @@ def test_every_remedy_of_an_imported_run_is_free_of_our_fields() -> None:
     `--baseline` is an option of the import, and `--spec-…` one of llama.cpp.
     """
     unreachable = {
+        "RequestsQueued",
         "TokenCountMismatch", "PrematureLengthStop", "ClientSaturated", "UnexpectedOutputLengths",
         "DatasetRowsMissing", "KvCacheReduced", "SamplingDiffersFromLog", "DrafterCarryover", "ArmSpecificArguments",
         "ArmEnvironmentsDiffer", "MissingPoints", "AnswersWorse", "AnswersFlawed",

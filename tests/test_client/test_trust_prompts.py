@@ -20,6 +20,7 @@ from specbench_client.report.text.run_report import markdown
 from specbench_client.store.folder import FolderStore
 from specbench_client.stored_runs.write_results import conclude
 from specbench_client.workload.prompts import load_prompts
+from specbench_testing.observed_launches import observed_launch
 from specbench_testing.present import present
 from specbench_testing.simulated_groups import plan_of, simulator
 from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_findings, run_of_world
@@ -143,6 +144,27 @@ def test_short_answers_are_info_with_the_share_of_ttft() -> None:
     assert (finding.check, finding.severity, finding.workload) == ("ShortAnswers", INFO, "chat")
     assert 20 < present(finding.value) < 40
     assert "of their time is TTFT" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("given", "limits", "expected"),
+    [
+        ({"concurrency": (1, 2)}, {"none": 1, "ngram": 1}, [("none", 2, 1), ("ngram", 2, 1)]),
+        ({"concurrency": (1, 2)}, {"none": 2, "ngram": 1}, [("ngram", 2, 1)]),
+        ({"concurrency": (1, 2)}, {"none": 2, "ngram": None}, []),
+        ({"concurrency": (8,), "edits": {"spec.baseline": "Skip"}}, {"ngram": 4}, [("ngram", 8, 4)]),
+        ({"rate": (0.2,)}, {"none": 1}, []),
+        ({"rate": (5.0,)}, {"none": 1}, [("none", pytest.approx(3, abs=2), 1)]),
+    ],
+)
+def test_loads_above_the_limit_of_a_server_are_info(
+    given: dict[str, Any], limits: dict[str, int | None], expected: list[tuple[str, float, int]]
+) -> None:
+    launches = tuple(observed_launch(arm, max_running_requests=limit) for arm, limit in limits.items())
+    summary = run_of_world(SyntheticRun(prompts=40, **given), Corruptions(launches=launches))
+    found = [each for each in summary.findings if each.check == "RequestsQueued"]
+    assert [(each.arm, each.value, each.threshold) for each in found] == expected
+    assert {each.severity for each in found} <= {INFO}
 
 
 @pytest.mark.parametrize(

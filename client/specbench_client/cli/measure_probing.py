@@ -39,6 +39,7 @@ from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.local_runs import find_begun_plan
 from specbench_client.measure_flags import with_flag_names
 from specbench_client.store.locations import open_store
+from specbench_client.trust.checks.load import requests_queued
 from specbench_client.workload.prompts import Prompts, load_workload
 
 
@@ -82,6 +83,12 @@ def with_detected(wanted: Measurement, headers: Mapping[str, str]) -> tuple[Meas
         server = f"{row['name']} at {row['url']}"
         several = len(wanted.endpoints) > 1
         echo(f"detected: {f'{server} is ' if several else ''}{found.line()}", err=True)
+        if found.most_at_once is not None and max(wanted.options["concurrency"] or [0]) > found.most_at_once:
+            echo(
+                f"warning: {server} processes at most {counted(round(found.most_at_once), 'request')} at once, and the"
+                f" others wait in its queue. {with_flag_names(requests_queued.remedy)}",
+                err=True,
+            )
         drafting |= {row["name"]} if found.drafting else set()
         detected = {"url": found.url, "dialect": str(found.dialect)}
         rows.append(row | detected | ({"model": found.model} if found.model else {}))

@@ -77,6 +77,13 @@ def _kv_bytes_per_token(memory: Mapping[str, Any]) -> JsonValue:
     return round(size / tokens) if isinstance(size, int) and isinstance(tokens, int) and tokens else None
 
 
+def _running_requests(states: Any) -> JsonValue:
+    # Each data-parallel replica has a state, with a limit of its own.
+    known = [state for state in states if isinstance(state, dict)] if isinstance(states, list) else []
+    limits = [as_count(state.get("effective_max_running_requests_per_dp")) for state in known]
+    return sum(limit for limit in limits if isinstance(limit, int)) or None
+
+
 SGLANG_FACTS: tuple[FactReading, ...] = (
     FactReading(FactName.ENGINE_VERSION, SERVER_INFO, ("version",)),
     FactReading(FactName.MODEL, SERVER_INFO, ("model_path",)),
@@ -90,8 +97,9 @@ SGLANG_FACTS: tuple[FactReading, ...] = (
     FactReading(
         FactName.MAX_RUNNING_REQUESTS,
         SERVER_INFO,
-        (*_INTERNAL_STATE, "effective_max_running_requests_per_dp"),
-        as_count,
+        ("internal_states",),
+        _running_requests,
+        "none of them has effective_max_running_requests_per_dp",
     ),
     FactReading(FactName.MAX_RUNNING_REQUESTS, SERVER_INFO, ("max_running_requests",), as_count),
     FactReading(FactName.PREFIX_CACHE, SERVER_INFO, ("disable_radix_cache",), as_negated_flag),

@@ -15,10 +15,12 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
+from specbench_api.outcome.provenance import FactName
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.engine import CHAT_ROUTE, DialectName, flaw_of, route_url
 from specbench_client.bounded_json import parse_strict_json
 from specbench_client.dialects.dialect import Dialect
+from specbench_client.dialects.engine_facts import read_facts
 from specbench_client.dialects.openai_stream import all_models, model_rows
 from specbench_client.dialects.recognition import (
     DEFAULT_PORTS,
@@ -71,7 +73,8 @@ class DetectedEndpoint:
     """What runs at an address. `drafter`: method and draft length, as far as they are reported.
 
     `model`: None if the user named it; `unlisted`: the models that are listed if it is none of them. `drafting`: None
-    if it is not reported. `url`: the address, up to /chat/completions if its routes lack /v1.
+    if it is not reported. `url`: the address, up to /chat/completions if its routes lack /v1. `most_at_once`: maximum
+    number of requests that it processes at once; None if it is not reported.
     """
 
     dialect: DialectName
@@ -82,6 +85,7 @@ class DetectedEndpoint:
     drafter: str | None
     url: str = ""
     unlisted: str = ""
+    most_at_once: float | None = None
 
     def line(self) -> str:
         """Return one line for people: `vLLM 0.33.0, model Qwen/Qwen3-8B, drafter ngram k=4`.
@@ -122,6 +126,7 @@ async def detect_endpoint(
         metrics = pages.metrics.get(found.metrics_path) or ""
         drafting = found.speculating(pages.documents.get(found.state_path or ""), metrics)
         names = all_models(listed)
+        limits = [reading for reading in found.readings if reading.fact is FactName.MAX_RUNNING_REQUESTS]
         return DetectedEndpoint(
             dialect=name,
             model=None if model else _only_model(url, listed),
@@ -131,6 +136,7 @@ async def detect_endpoint(
             drafter=found.signature.drafter(pages) if found.signature and drafting else None,
             url=url,
             unlisted=shown_models(names) if names and model not in (None, *names) else "",
+            most_at_once=next((fact.number for fact in read_facts(limits, pages.documents).values()), None),
         )
 
 

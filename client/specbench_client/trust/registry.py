@@ -86,6 +86,7 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     prompts.dataset_rows_missing,
     answer_lengths.short_answers,
     load.single_stream_only,
+    load.requests_queued,
     acceptance.acceptance_without_baseline,
     acceptance.lossy_verification,
     engine.kv_cache_reduced,
@@ -115,6 +116,7 @@ CHECK_BY_NAME: dict[str, Check[Any]] = {check.name: check for check in _ALL}
 CAUSES = tuple(
     check.name
     for check in (
+        load.requests_queued,
         load.requests_failed,
         client.client_saturated,
         load.foreign_traffic,

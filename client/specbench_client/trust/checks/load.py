@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import numpy as np
 
+from specbench_api.outcome.provenance import FactName
 from specbench_api.spec.load import ArrivalProcess
 from specbench_client.documents.figure import counted
 from specbench_client.documents.finding import Severity
@@ -352,24 +353,54 @@ IN_FLIGHT = 1.5
 )
 def single_stream_only(evidence: RunEvidence) -> CheckResults:
     """Every load of the run keeps about one request in flight."""
-    in_flight = [_in_flight(evidence, level.label) for level in evidence.plan.load.levels]
-    known = [value for value in in_flight if value is not None]
-    if not evidence.plan.has_baseline or not known or max(known) >= IN_FLIGHT:
+    most = _most_in_flight(evidence)
+    if not evidence.plan.has_baseline or most is None or most >= IN_FLIGHT:
         return []
     message = (
-        f"no load of this run keeps more than {max(known):.1f} requests in flight: the speed-ups apply to an idle"
+        f"no load of this run keeps more than {most:.1f} requests in flight: the speed-ups apply to an idle"
         " engine; on a loaded engine drafting gains less, or is slower"
     )
-    return [CheckResult(Severity.INFO, message, value=max(known), threshold=IN_FLIGHT)]
+    return [CheckResult(Severity.INFO, message, value=most, threshold=IN_FLIGHT)]
 
 
-def _in_flight(evidence: RunEvidence, load: str) -> float | None:
-    """The requested concurrency of a closed loop; the highest number in flight in any point of an open loop."""
-    levels = [level for level in evidence.plan.load.levels if level.label == load]
-    if levels[0].concurrency is not None:
-        return float(levels[0].concurrency)
-    watches = [each.client_health for each in evidence.summaries if each.level.label == load]
-    return max((each.reached_concurrency for each in watches if each.reached_concurrency is not None), default=None)
+def _most_in_flight(evidence: RunEvidence) -> float | None:
+    """The highest requested concurrency of a closed loop; the highest number in flight in any point of an open loop."""
+    reached = [health.reached_concurrency for health in (each.client_health for each in evidence.summaries)]
+    return max(evidence.plan.load.concurrency or filter(None, reached), default=None)
+
+
+@check(
+    name="RequestsQueued",
+    severities=(Severity.INFO,),
+    threshold=(
+        "more requests in flight at the highest load than the server processes at once, as it reports: as requested for"
+        " a closed loop, as measured for an open loop"
+    ),
+    rationale=(
+        "Above its limit a server's batch does not grow: latencies contain its queue, and the speed-up is that of the"
+        " smaller batch. Measuring a limit is legitimate, so the severity is Info."
+    ),
+    remedy=(
+        "Restart the server with a higher limit (llama-server -np, SGLang --max-running-requests), or measure lower"
+        " loads (load.concurrency or load.rate)."
+    ),
+)
+def requests_queued(evidence: RunEvidence) -> CheckResults:
+    """More requests are in flight than a server processes at once, so the others wait in its queue."""
+    most = _most_in_flight(evidence) or 0.0
+    limits = {launch.arm: launch.facts[FactName.MAX_RUNNING_REQUESTS].number for launch in evidence.launches}
+    return [
+        CheckResult(
+            Severity.INFO,
+            f"the server processes at most {counted(round(limit), 'request')} at once, but {most:.3g} are in flight at"
+            " the highest load: the others wait in its queue, and latencies contain that time",
+            value=most,
+            threshold=limit,
+            arm=arm,
+        )
+        for arm, limit in limits.items()
+        if limit is not None and most > limit
+    ]
 
 
 FOREIGN_SHARE = 0.01
