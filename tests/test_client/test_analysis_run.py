@@ -12,8 +12,10 @@ import pytest
 from specbench_api.outcome.provenance import FactName
 from specbench_api.plan.plan import Point
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.engine import DialectName
 from specbench_client.analysis.estimates.cell_figures import SampleRows, figures_of
 from specbench_client.analysis.estimates.point_rows import load_rows
+from specbench_client.analysis.summary.cells import MeasuredCell
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import SHOWN_FACTS, arm_environments, summarise_run
 from specbench_client.documents.figure import Figure, FigureInterval
@@ -30,6 +32,7 @@ from specbench_client.report.text.applicability import (
 )
 from specbench_client.report.text.run_report import markdown, run_topics
 from specbench_client.report.text.text_table import DASH
+from specbench_testing.corrupted_records import undeclared_drafter
 from specbench_testing.observed_launches import observed_launch
 from specbench_testing.present import present
 from specbench_testing.synthetic_records import (
@@ -197,6 +200,9 @@ def test_an_acceptance_length_of_an_endpoint_is_limited_by_the_drafts_of_its_ans
     rows = tidy_frames([records if reported else records.assign(drafted_tokens=None, draft_steps=None)], point.hash)
     length = figures_of(SampleRows(rows, 1), 0, 0)["acceptance_length_emitted_pooled"]
     assert present(length.interval).method.endswith(limits)
+    plan, _ = undeclared_drafter(world, DialectName.VLLM)
+    measured = MeasuredCell(plan, plan.arm("ngram"), plan.workloads[0], point.level, rows, ())
+    assert measured.most_drafts == (3 if reported else 0)
 
 
 WORLD = SyntheticRun(prompts=30, concurrency=(3,), repeats=1)

@@ -834,6 +834,15 @@ def test_chunks_of_an_endpoint_are_checked_against_its_reported_drafts() -> None
     assert endpoint_findings(coalesced(1.0, group_size=4).records(point, unmodified)) == [("ChunksCoalesced", INVALID)]
 
 
+@pytest.mark.runs
+@pytest.mark.parametrize(("share", "severity", "words"), [(0.1, WARNING, "remain"), (1.0, INVALID, "are left out")])
+def test_coalesced_chunks_state_whether_they_leave_figures_out(share: float, severity: Severity, words: str) -> None:
+    found = [each for each in run_findings(WORLD, coalesced(share, group_size=4)) if each.check == "ChunksCoalesced"]
+    assert found
+    assert {each.severity for each in found} == {severity}
+    assert all(words in each.message for each in found)
+
+
 @pytest.mark.parametrize(("reported", "found"), [(0, True), (None, False)])
 @pytest.mark.parametrize(("index", "compared"), [(1, True), (0, False)])
 def test_an_endpoint_that_counts_its_drafts_and_has_none_is_found(
