@@ -814,11 +814,13 @@ def test_a_busy_machine_is_named_from_its_load_per_core(load: float, named: bool
 
 
 def endpoint_findings(
-    frame: pd.DataFrame, counters: CounterDeltas | None = None, *, index: int = 1
+    frame: pd.DataFrame, counters: CounterDeltas | None = None, *, index: int = 1, alone: bool = False
 ) -> list[tuple[str, Severity]]:
     """Return findings in the records of an endpoint whose drafter is not declared, or of another point."""
     plan, _ = undeclared_drafter(WORLD, DialectName.OPENAI)
     point = plan.points[index]
+    if alone:
+        plan = plan.model_copy(update={"arms": [plan.arm(point.arm)]})
     rows = tidy_frames([frame], point.hash)
     return check_names(summarise_point(plan, point, rows, ClientHealth(), counters, simulated=False).findings)
 
@@ -853,6 +855,12 @@ def test_an_endpoint_that_counts_its_drafts_and_has_none_is_found(
     counts = dict.fromkeys(("draft_steps", "drafted_tokens", "accepted_tokens"), reported)
     frame = WORLD.records(point).assign(**counts, step_accepted=None)
     assert (("NeverDrafted", WARNING) in endpoint_findings(frame, index=index)) == (found and compared)
+
+
+def test_a_server_alone_that_counts_its_drafts_may_be_without_a_drafter() -> None:
+    counts = dict.fromkeys(("draft_steps", "drafted_tokens", "accepted_tokens"), 0)
+    frame = WORLD.records(WORLD.plan.points[1]).assign(**counts, step_accepted=None)
+    assert ("NeverDrafted", INFO) in endpoint_findings(frame, alone=True)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,9 @@ def test_a_requested_round_is_measured_and_reported_before_the_run_has_finished(
     assert (world.status.progress, world.status.phase) == ("12/12", Phase.ANALYZING)
     world.finish_report(lacking={CELL})
     assert (world.status.phase, world.status.points.total) == (Phase.SUCCEEDED, 12)
-    assert world.launched == [f"demo-g{index}-0" for index in range(2 * LAUNCHES)], "the second round is more than retries allow"
+    assert world.launched == [f"demo-g{index}-0" for index in range(2 * LAUNCHES)], (
+        "the second round is more than retries allow"
+    )
 
 
 def test_as_many_rounds_as_retries_are_added_one_after_the_other() -> None:

@@ -148,7 +148,9 @@ def _launches(spec: RunSpec, passes: list[tuple[str, list[Point]]]) -> Iterator[
     """Yield the points of each launch, with their arm."""
     if launches_each_point(spec):
         yield from ((arm, [point]) for arm, points in passes for point in points)
-    elif spec.load.order is ArmOrder.INTERLEAVED or (spec.engine.is_external and spec.load.order is ArmOrder.SEQUENTIAL):
+    elif spec.load.order is ArmOrder.INTERLEAVED or (
+        spec.engine.is_external and spec.load.order is ArmOrder.SEQUENTIAL
+    ):
         yield from passes
     else:
         for arm, of_arm in groupby(passes, key=itemgetter(0)):

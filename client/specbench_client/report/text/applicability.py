@@ -13,7 +13,7 @@ from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.dataset import Dataset, Selection
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.engine import PromptCache
+from specbench_api.spec.engine import DialectName, Engine, PromptCache
 from specbench_api.spec.workload import Workload
 from specbench_client.documents.figure import StatusFigure
 from specbench_client.documents.prompt_coverage import PromptCoverage, RowCoverage
@@ -200,8 +200,14 @@ def _memory(summary: RunSummary) -> str:
 def _engine(plan: Plan, summary: RunSummary) -> str:
     versions = _known(_text(each.facts, FactName.ENGINE_VERSION) for each in summary.arm_environments)
     version = versions if versions != DASH else plan.engine.version or ""
-    kind = "an engine of unknown version" if plan.engine.is_imported else plan.engine.kind
-    return f"{kind} {version}".strip()
+    if plan.engine.is_imported:
+        return f"an engine of unknown version {version}".strip()
+    kinds = {_server(plan.engine_of(arm)) if plan.engine.is_external else plan.engine.kind for arm in plan.arms}
+    return f"{', '.join(sorted(kinds))} {version}".strip()
+
+
+def _server(engine: Engine) -> str:
+    return "an OpenAI-compatible server" if engine.dialect in (None, DialectName.OPENAI) else str(engine.dialect)
 
 
 def _formats(summary: RunSummary) -> str:

@@ -29,10 +29,11 @@ from specbench_client.trust.evidence import PointEvidence, RunEvidence
 
 @check(
     name="NeverDrafted",
-    severities=(Severity.INVALID, Severity.WARNING),
+    severities=(Severity.INVALID, Severity.WARNING, Severity.INFO),
     threshold=(
         "a point has no draft token or, if draft tokens are not reported, no step with drafts; Warning if neither is"
-        " reported and no draft is known to have been accepted. Of a running endpoint, Warning if it reports none"
+        " reported and no draft is known to have been accepted. Of a running endpoint, Warning if it reports none, Info"
+        " without a baseline"
     ),
     rationale=(
         "One draft token proves that the drafter works; an arm whose drafter never drafts is a second baseline."
@@ -61,10 +62,13 @@ def never_drafted(evidence: PointEvidence) -> CheckResults:
         return [CheckResult(Severity.WARNING, message)]
     if max(drafted) > 0:
         return []
+    answers, why = int(could.sum()), "it is off, or it found nothing to draft from"
+    if not evidence.plan.has_baseline and arm.drafter is None:  # it may be meant to be without one
+        message = f"the drafter of this server, if it has one, drafted no token in {answers} answers: {why}"
+        return [CheckResult(Severity.INFO, message, value=0, threshold=1)]
     drafter, severity = (f" ({arm.drafter.method})", Severity.INVALID) if arm.drafter else ("", Severity.WARNING)
     message = (
-        f"drafter {arm.name!r}{drafter} drafted no token in {int(could.sum())} answers: it is off, or it found nothing"
-        " to draft from, so this arm measured the baseline"
+        f"drafter {arm.name!r}{drafter} drafted no token in {answers} answers: {why}, so this arm measured the baseline"
     )
     return [CheckResult(severity, message, value=0, threshold=1)]
 

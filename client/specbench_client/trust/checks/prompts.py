@@ -10,6 +10,7 @@ from specbench_api.spec.dataset import Source
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.workload import Workload
 from specbench_client.documents.finding import Severity
+from specbench_client.documents.minimum_samples import MIN_PROMPTS
 from specbench_client.documents.prompt_coverage import PromptCoverage, RequestLogStats, WordOrderTest
 from specbench_client.metrics.rows import Table, repeated_rows
 from specbench_client.metrics.tidy_frame import numbers
@@ -63,9 +64,8 @@ def duplicate_prompts(evidence: PointEvidence) -> CheckResults:
     return [CheckResult(Severity.WARNING, message, value=share, threshold=DUPLICATE_SHARE)]
 
 
-WARNING_BELOW = 5
 INFO_BELOW = 20
-INTERVAL_FROM = WARNING_BELOW
+INTERVAL_FROM = MIN_PROMPTS
 """Minimum number of prompts of a category for its figures to have intervals."""
 NAMED = 8
 """Maximum number of categories listed in one finding."""
@@ -75,7 +75,7 @@ NAMED = 8
     name="TooFewPrompts",
     severities=(Severity.WARNING, Severity.INFO),
     threshold=(
-        f"Info below {INFO_BELOW} different prompts of a workload, Warning below {WARNING_BELOW}; Info below"
+        f"Info below {INFO_BELOW} different prompts of a workload, Warning below {MIN_PROMPTS}; Info below"
         f" {INTERVAL_FROM} of a category, whose figures then have no intervals"
     ),
     rationale=(
@@ -97,9 +97,7 @@ def _of_workloads(evidence: RunEvidence) -> Iterator[CheckResult]:
     for workload, prompts in evidence.prompts.items():
         if prompts >= INFO_BELOW:
             continue
-        severity, threshold = (
-            (Severity.WARNING, WARNING_BELOW) if prompts < WARNING_BELOW else (Severity.INFO, INFO_BELOW)
-        )
+        severity, threshold = (Severity.WARNING, MIN_PROMPTS) if prompts < MIN_PROMPTS else (Severity.INFO, INFO_BELOW)
         message = (
             f"the figures of workload {workload!r} rest on {prompts} different prompts and are valid only for those"
         )
@@ -116,7 +114,7 @@ def _of_categories(evidence: RunEvidence) -> Iterator[CheckResult]:
     """Yield one Info finding per workload that has enough prompts itself, but too few in some categories."""
     for workload, counts in evidence.category_prompts.items():
         few = {name: count for name, count in counts.items() if count < INTERVAL_FROM}
-        if not few or evidence.prompts[workload] < WARNING_BELOW:
+        if not few or evidence.prompts[workload] < MIN_PROMPTS:
             continue
         named = name_some([f"{name} ({count})" for name, count in few.items()], NAMED)
         message = (
