@@ -27,7 +27,7 @@ def explored(model: str, states: int, faults: int) -> Exploration:
 
 @pytest.mark.parametrize("model", [name for name in MODELS if "stale" not in name])
 def test_every_order_of_steps_without_a_fault_keeps_the_invariants(model: str) -> None:
-    assert explored(model, 50_000, 0).faults == 0
+    assert explored(model, 100_000, 0).faults == 0
 
 
 @pytest.mark.draws

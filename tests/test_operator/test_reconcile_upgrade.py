@@ -60,8 +60,11 @@ def walk(world: ClusterWorld, steps: Iterable[Step]) -> None:
         world.settle()
 
 
-STEPS: list[Step] = [ClusterWorld.settle, *planned(range(3)), *planned(range(3, 6))]
-"""A run of three groups, and of three more in a round that is added."""
+LAUNCHES = 4
+STEPS: list[Step] = [ClusterWorld.settle, *planned(range(LAUNCHES)), *planned(range(LAUNCHES, 2 * LAUNCHES))]
+"""A run of four groups, and of four more in a round that is added."""
+REPORTED = 1 + len(planned(range(LAUNCHES)))
+"""Number of steps until the report of the four groups, included."""
 
 
 @pytest.mark.parametrize("other", range(len(STEPS)))
@@ -73,7 +76,7 @@ def test_a_run_ends_with_the_clients_of_its_start_whenever_the_operator_changes(
         run_version(world, NEW if number == other else OLD)
         world.settle()
     assert set(world.images.values()) == {OLD}
-    assert world.launched == [world.engine(group) for group in range(6)]
+    assert world.launched == [world.engine(group) for group in range(2 * LAUNCHES)]
     assert (world.status.phase, world.status.progress) == (Phase.SUCCEEDED, "8/8")
 
 
@@ -109,7 +112,7 @@ OPTIONAL: dict[str, Edit] = {
 def test_a_plan_without_later_fields_is_measured_as_it_is(edit: Edit) -> None:
     """No round is added: this version would write fields that the run's client does not know, or lose some."""
     world = begun_by(edit)
-    walk(world, STEPS[1:8])
+    walk(world, STEPS[1:REPORTED])
     assert (world.status.phase, world.status.progress) == (Phase.SUCCEEDED, "4/4")
     assert ("ConfigMap", plan_name("demo", 1)) not in world.objects
 
@@ -123,7 +126,7 @@ UNKNOWN: dict[str, Edit] = {
 
 
 @pytest.mark.parametrize("field", UNKNOWN)
-@pytest.mark.parametrize("done", range(1, 9))
+@pytest.mark.parametrize("done", range(1, REPORTED + 1))
 def test_no_engine_is_launched_for_a_plan_with_unknown_fields(
     monkeypatch: pytest.MonkeyPatch, field: str, done: int
 ) -> None:
@@ -137,16 +140,16 @@ def test_no_engine_is_launched_for_a_plan_with_unknown_fields(
     ends = 1 + 2 * len(before)
     walk(world, [*STEPS[done:ends], ClusterWorld.settle])
     assert (world.launched, world.plan_data) == (before, began_with)
-    if len(before) < 3:
+    if len(before) < LAUNCHES:
         assert world.status_and_reason(ConditionType.STALLED) == ("True", "PlanOfAnotherVersion")
         assert field in world.condition(ConditionType.STALLED).message
         assert world.status.completion_time is None
         assert not [pod for pod in world.pods.values() if pod.alive]
         monkeypatch.setattr(ApiModel, "unknown_field", lambda *_: None)
         world.settle()
-    walk(world, STEPS[max(done, ends) : 8])
+    walk(world, STEPS[max(done, ends) : REPORTED])
     assert (world.status.phase, world.status.progress) == (Phase.SUCCEEDED, "4/4")
-    assert world.launched == [world.engine(group) for group in range(3)]
+    assert world.launched == [world.engine(group) for group in range(LAUNCHES)]
 
 
 UNREADABLE: dict[str, Edit] = {
@@ -173,7 +176,7 @@ def test_a_run_whose_plan_cannot_be_read_holds_no_gpu_until_a_version_can(edit: 
     world.plan_data[PLAN] = readable
     world.settle()
     assert world.launched == ["demo-g0-0", "demo-g1-0", "demo-g1-1"]
-    assert world.states() == [GroupState.DONE, GroupState.STARTING, GroupState.WAITING]
+    assert world.states() == [GroupState.DONE, GroupState.STARTING, *[GroupState.WAITING] * 2]
 
 
 IMAGES = {

@@ -73,7 +73,7 @@ class RunModel:
 
     `queued`: the run names a queue, which admits and preempts its engines. `external`: it measures two servers that are
     already running, in four groups of one point, so that each of its launches is a client. `retried`: one repeat of one
-    point each, and the report requests a round, which adds three groups. `stale`: that a cache lags
+    point each, and the report requests a round, which adds four groups. `stale`: that a cache lags
     behind is no fault, so that all orders of what is seen and what happens are explored first. `confirms`: the operator
     acts only on what it has read from the API server after its caches gave a reason, as `RunReconciler` does.
     """

@@ -101,9 +101,9 @@ def unpaired_requests(evidence: CellEvidence) -> CheckResults:
     severities=(Severity.INFO,),
     threshold="`order: Sequential` or `Soak` with at least two repeats and at least two arms",
     rationale=(
-        "With interleaved repeats (arms forwards, then backwards: ABBA) a slow drift affects every arm equally, and each"
-        " repeat has launches of its own; otherwise no interval includes how much launches of one engine differ. A"
-        " single repeat cannot be interleaved."
+        "With interleaved repeats (arms forwards, then backwards: ABBA) a slow drift affects every arm equally, and"
+        " each repeat has launches of its own; otherwise no interval includes how much launches of one engine differ."
+        " A single repeat cannot be interleaved."
     ),
     remedy="Set load.order to Interleaved; it costs more launches.",
     imported_remedy="Alternate the benchmark's runs: the baseline, the arm, the arm, the baseline.",
