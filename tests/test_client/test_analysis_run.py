@@ -20,7 +20,7 @@ from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import SHOWN_FACTS, arm_environments, summarise_run
 from specbench_client.documents.figure import Figure, FigureInterval
 from specbench_client.documents.summary import ArmEnvironment, Cell, ClientHealth, RunSummary
-from specbench_client.metrics.acceptance import EMITTED_POOLED
+from specbench_client.metrics.acceptance import EMITTED_POOLED, most_drafts_reported
 from specbench_client.metrics.metric_types import RatioMetric
 from specbench_client.metrics.tidy_frame import steady_rows
 from specbench_client.report.html import render_html
@@ -203,6 +203,9 @@ def test_an_acceptance_length_of_an_endpoint_is_limited_by_the_drafts_of_its_ans
     plan, _ = undeclared_drafter(world, DialectName.VLLM)
     measured = MeasuredCell(plan, plan.arm("ngram"), plan.workloads[0], point.level, rows, ())
     assert measured.most_drafts == (3 if reported else 0)
+    deeper = records.assign(step_accepted=[[4, *steps[1:]] for steps in records["step_accepted"]])
+    rows = tidy_frames([deeper], point.hash)
+    assert most_drafts_reported(rows) == 4, "one step may have more than the answer's mean"
 
 
 WORLD = SyntheticRun(prompts=30, concurrency=(3,), repeats=1)

@@ -143,7 +143,7 @@ def test_sglang_fields_of_other_releases_are_read() -> None:
     assert "internal_states is missing; GET /server_info: max_running_requests" in missing
 
 
-@pytest.mark.parametrize(("limits", "total"), [([48], 48), ([48, 48], 96), ([None], None), ([], None)])
+@pytest.mark.parametrize(("limits", "total"), [([48], 48), ([48, 48], 96), ([48, None], None), ([0], None), ([], None)])
 def test_running_requests_of_sglang_are_those_of_all_replicas(limits: list[int | None], total: int | None) -> None:
     states = [{"effective_max_running_requests_per_dp": limit} for limit in limits]
     facts = read(EngineKind.SGLANG, {"/server_info": {"internal_states": states}})

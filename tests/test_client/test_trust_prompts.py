@@ -153,12 +153,13 @@ def test_short_answers_are_info_with_the_share_of_ttft() -> None:
         ({"concurrency": (1, 2)}, {"none": 2, "ngram": 1}, [("ngram", 2, 1)]),
         ({"concurrency": (1, 2)}, {"none": 2, "ngram": None}, []),
         ({"concurrency": (8,), "edits": {"spec.baseline": "Skip"}}, {"ngram": 4}, [("ngram", 8, 4)]),
+        ({"concurrency": (4,), "edits": {"spec.workloads[0].thinkTime": {"seconds": 9}}}, {"none": 3.999}, []),
         ({"rate": (0.2,)}, {"none": 1}, []),
         ({"rate": (5.0,)}, {"none": 1}, [("none", pytest.approx(3, abs=2), 1)]),
     ],
 )
 def test_loads_above_the_limit_of_a_server_are_info(
-    given: dict[str, Any], limits: dict[str, int | None], expected: list[tuple[str, float, int]]
+    given: dict[str, Any], limits: dict[str, float | None], expected: list[tuple[str, float, int]]
 ) -> None:
     launches = tuple(observed_launch(arm, max_running_requests=limit) for arm, limit in limits.items())
     summary = run_of_world(SyntheticRun(prompts=40, **given), Corruptions(launches=launches))

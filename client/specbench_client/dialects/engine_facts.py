@@ -51,6 +51,12 @@ def as_count(value: Any) -> JsonValue:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_COUNT else None
 
 
+def as_limit(value: Any) -> JsonValue:
+    """Return an integer of at least 1, which may be a string; 0 and −1 often stand for no limit."""
+    count = as_count(value)
+    return count if isinstance(count, int) and count >= 1 else None
+
+
 def as_flag(value: Any) -> JsonValue:
     """Return a flag, which may be a string, as in a label."""
     return {"True": True, "False": False}.get(value) if isinstance(value, str) else as_scalar(value)

@@ -18,7 +18,14 @@ from pydantic import JsonValue
 from specbench_api.outcome.provenance import FactName
 from specbench_client.dialects.dialect import CompletionRequest, Dialect, EngineIdentity, shared_fields
 from specbench_client.dialects.engine_answer import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance
-from specbench_client.dialects.engine_facts import MAX_FACT_CHARS, FactReading, as_count, of_object, read_facts
+from specbench_client.dialects.engine_facts import (
+    MAX_FACT_CHARS,
+    FactReading,
+    as_count,
+    as_limit,
+    of_object,
+    read_facts,
+)
 from specbench_client.dialects.openai_stream import (
     ChatStream,
     build_answer,
@@ -68,7 +75,7 @@ LLAMA_CPP_FACTS: tuple[FactReading, ...] = (
     FactReading(FactName.MODEL, PROPS_PAGE, ("model_path",)),
     FactReading(FactName.QUANTIZATION, PROPS_PAGE, ("model_ftype",)),
     FactReading(FactName.MAX_MODEL_LEN, PROPS_PAGE, (_SETTINGS, "n_ctx"), as_count),
-    FactReading(FactName.MAX_RUNNING_REQUESTS, PROPS_PAGE, ("total_slots",), as_count),
+    FactReading(FactName.MAX_RUNNING_REQUESTS, PROPS_PAGE, ("total_slots",), as_limit),
     FactReading(FactName.KV_CACHE_TOKENS, PROPS_PAGE, (), _kv_tokens_of_all_slots),
     FactReading(FactName.WEIGHTS_BYTES, "/v1/models", ("data", 0, "meta", "size"), as_count),
 )

@@ -33,6 +33,7 @@ from specbench_client.dialects.engine_answer import AnswerChunk, RequestAcceptan
 from specbench_client.dialects.engine_facts import (
     FactReading,
     as_count,
+    as_limit,
     as_negated_flag,
     as_scalar_or_none,
     bytes_from_gib,
@@ -78,10 +79,10 @@ def _kv_bytes_per_token(memory: Mapping[str, Any]) -> JsonValue:
 
 
 def _running_requests(states: Any) -> JsonValue:
-    # Each data-parallel replica has a state, with a limit of its own.
-    known = [state for state in states if isinstance(state, dict)] if isinstance(states, list) else []
-    limits = [as_count(state.get("effective_max_running_requests_per_dp")) for state in known]
-    return sum(limit for limit in limits if isinstance(limit, int)) or None
+    # Each data-parallel replica has a state, with a limit of its own; without one of them the sum is not known.
+    known = states if isinstance(states, list) and all(isinstance(state, dict) for state in states) else []
+    limits = [as_limit(state.get("effective_max_running_requests_per_dp")) for state in known]
+    return sum(limit for limit in limits if isinstance(limit, int)) if limits and all(limits) else None
 
 
 SGLANG_FACTS: tuple[FactReading, ...] = (
@@ -99,9 +100,9 @@ SGLANG_FACTS: tuple[FactReading, ...] = (
         SERVER_INFO,
         ("internal_states",),
         _running_requests,
-        "none of them has effective_max_running_requests_per_dp",
+        "one of them has no effective_max_running_requests_per_dp",
     ),
-    FactReading(FactName.MAX_RUNNING_REQUESTS, SERVER_INFO, ("max_running_requests",), as_count),
+    FactReading(FactName.MAX_RUNNING_REQUESTS, SERVER_INFO, ("max_running_requests",), as_limit),
     FactReading(FactName.PREFIX_CACHE, SERVER_INFO, ("disable_radix_cache",), as_negated_flag),
     FactReading(FactName.CUDA_GRAPHS, SERVER_INFO, ("cuda_graph_backend_decode",)),
     FactReading(FactName.CUDA_GRAPHS, SERVER_INFO, ("disable_cuda_graph",), as_negated_flag),

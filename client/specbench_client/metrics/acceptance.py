@@ -174,6 +174,15 @@ def drafts_per_step(rows: Table) -> int | None:
     return math.ceil(float(known.max())) if known.size else None
 
 
+def most_drafts_reported(rows: Table) -> int:
+    """Return the limit of draft tokens per step by the answers, some of which report each step; 0 if it is not known.
+
+    Where draft lengths vary, a step may have more than an answer has on average.
+    """
+    known = drafts_per_step(rows)
+    return max(known, deepest_position(rows)) if known else 0
+
+
 def limit_to_drafts(ratios: Sequence[RatioMetric], drafts: int) -> list[RatioMetric]:
     """Return the ratios with upper bounds that follow from the maximum number of drafts per step.
 

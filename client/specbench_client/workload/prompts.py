@@ -94,7 +94,7 @@ def load_workload(workload: Workload, base_dir: Path, ruler: LoadEncoding = cach
     if len(loaded.rows) < MIN_PROMPTS:
         _warn_once(
             f"the figures of workload {workload.name!r} rest on {len(loaded.rows)} different prompts and are valid only"
-            " for those (TooFewPrompts): add prompts to the dataset"
+            " for those (TooFewPrompts): use more prompts"
         )
     prompts = _with_waits(workload, loaded)
     if answers is not None:

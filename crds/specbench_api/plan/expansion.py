@@ -2,7 +2,8 @@
 
 Interleaved (ABBA): even repeats run the arms forwards, odd ones backwards, so that slow drift (heat, clocks, other pods
 on the node) affects all arms equally. Each repeat launches its engines anew, also the arm that was measured last:
-launches of one engine differ, and repeats that shared a launch would not be independent (benchmarks/intervals.md).
+launches of one engine differ, and repeats that shared a launch would not be independent: of three repeats A B, B A, A B
+with four launches, the variance of the mean is 2.5 times what the repeats' spread shows.
 Sequential: one launch serves all repeats of an arm. Order within a launch: repeat, then workload, then ascending load.
 Each point has a launch of its own if its engine must be restarted to empty the prompt cache.
 """

@@ -29,8 +29,8 @@ from specbench_client.metrics.acceptance import (
     acceptance_by_position,
     acceptance_histogram,
     deepest_position,
-    drafts_per_step,
     limit_to_drafts,
+    most_drafts_reported,
 )
 from specbench_client.metrics.catalog import MEASURES, RATIOS
 from specbench_client.metrics.goodput import (
@@ -98,7 +98,7 @@ def figures_of(sample: SampleRows, drafts: int, gpus: int) -> dict[str, Figure]:
     inside = SampleRows(steady_rows(sample.rows), sample.seed)
     positions = drafts or deepest_position(inside.rows)
     ratios = (
-        *limit_to_drafts(RATIOS, drafts or drafts_per_step(inside.rows) or 0),
+        *limit_to_drafts(RATIOS, drafts or most_drafts_reported(inside.rows)),
         *acceptance_by_position(inside.rows, positions),
         *acceptance_histogram(inside.rows, positions),
     )

@@ -42,7 +42,7 @@ from specbench_client.documents.explanation import StepObservation
 from specbench_client.documents.figure import Figure, counted
 from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.summary import Cell, Claims, PointSummary
-from specbench_client.metrics.acceptance import drafts_per_step, limit_to_drafts
+from specbench_client.metrics.acceptance import limit_to_drafts, most_drafts_reported
 from specbench_client.metrics.catalog import CATEGORY_RATIOS
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs, pair_requests
@@ -80,7 +80,7 @@ class MeasuredCell:
     @property
     def most_drafts(self) -> int:
         """Maximum draft tokens per step: of an endpoint, those that its answers report; 0 if it is not known."""
-        return self.arm.most_drafts or drafts_per_step(self.rows) or 0
+        return self.arm.most_drafts or most_drafts_reported(self.rows)
 
     @property
     def place(self) -> dict[str, object]:

@@ -212,9 +212,9 @@ def chunks_coalesced(evidence: PointEvidence) -> CheckResults:
     return _at_once(evidence, streamed) or _coalesced(evidence, streamed)
 
 
-_REMAINS = "; tokens/s and the speed-up only need the ends of answers, so they remain"
+_REMAINS = "; tokens/s and speed-ups only need the ends of answers, so they remain"
 _IS_VOID = (
-    "; they are left out, and tokens/s and the speed-up decide nothing: they only need the ends of answers, but what"
+    "; they are left out, and tokens/s and speed-ups decide nothing: they only need the ends of answers, but what"
     " holds chunks back may delay these too"
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from datetime import timedelta
 
 import numpy as np
@@ -353,7 +354,7 @@ IN_FLIGHT = 1.5
 )
 def single_stream_only(evidence: RunEvidence) -> CheckResults:
     """Every load of the run keeps about one request in flight."""
-    most = _most_in_flight(evidence)
+    most = _most_in_flight(evidence, [arm.name for arm in evidence.plan.arms])
     if not evidence.plan.has_baseline or most is None or most >= IN_FLIGHT:
         return []
     message = (
@@ -363,10 +364,14 @@ def single_stream_only(evidence: RunEvidence) -> CheckResults:
     return [CheckResult(Severity.INFO, message, value=most, threshold=IN_FLIGHT)]
 
 
-def _most_in_flight(evidence: RunEvidence) -> float | None:
-    """The highest requested concurrency of a closed loop; the highest number in flight in any point of an open loop."""
-    reached = [health.reached_concurrency for health in (each.client_health for each in evidence.summaries)]
-    return max(evidence.plan.load.concurrency or filter(None, reached), default=None)
+def _most_in_flight(evidence: RunEvidence, arms: Collection[str]) -> float | None:
+    """The highest requested concurrency of a closed loop.
+
+    Of an open loop, and where all streams wait, the highest number in flight in any point of these arms.
+    """
+    waits = all(workload.waits for workload in evidence.plan.workloads)
+    reached = [each.client_health.reached_concurrency for each in evidence.summaries if each.arm in arms]
+    return max((not waits and evidence.plan.load.concurrency) or filter(None, reached), default=None)
 
 
 @check(
@@ -387,19 +392,19 @@ def _most_in_flight(evidence: RunEvidence) -> float | None:
 )
 def requests_queued(evidence: RunEvidence) -> CheckResults:
     """More requests are in flight than a server processes at once, so the others wait in its queue."""
-    most = _most_in_flight(evidence) or 0.0
     limits = {launch.arm: launch.facts[FactName.MAX_RUNNING_REQUESTS].number for launch in evidence.launches}
+    in_flight = {arm: _most_in_flight(evidence, [arm]) or 0.0 for arm in limits}
     return [
         CheckResult(
             Severity.INFO,
-            f"the server processes at most {counted(round(limit), 'request')} at once, but {most:.3g} are in flight at"
-            " the highest load: the others wait in its queue, and latencies contain that time",
-            value=most,
+            f"the server processes at most {counted(round(limit), 'request')} at once, but {in_flight[arm]:.3g} are in"
+            " flight at the highest load: the others wait in its queue, and latencies contain that time",
+            value=in_flight[arm],
             threshold=limit,
             arm=arm,
         )
         for arm, limit in limits.items()
-        if limit is not None and most > limit
+        if limit is not None and in_flight[arm] > limit
     ]
 
 
