@@ -295,7 +295,7 @@ def test_report_of_an_interrupted_run_is_preliminary(
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.startswith("Interrupted: 5 of 8 points are measured. The figures are preliminary.")
     assert f"Next: {continue_run(plan)}" in printed
-    assert "Repeat the same command: measured points are reused" in printed
+    assert "Repeat the command that measured it" in printed
     assert "MissingPoints" not in printed
     assert "Report:" not in printed
     assert not list(tmp_path.rglob("runs/*/*/*/summary.json")), "a stored summary would hide the points that follow"
@@ -397,7 +397,7 @@ def test_file_of_another_format_is_rejected(
 @pytest.mark.parametrize(
     ("uid", "points", "start", "next_step"),
     [
-        (EARLIER, 0, "Interrupted: 0 of 8 points are measured.", "Repeat the same command"),
+        (EARLIER, 0, "Interrupted: 0 of 8 points are measured.", "Repeat the command"),
         (
             "3f2c0000-0000-4000-8000-000000000000",
             5,

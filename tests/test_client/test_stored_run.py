@@ -122,7 +122,7 @@ def test_a_summary_is_required_with_the_reason_why_there_is_none(
     with pytest.raises(BadInput) as caught:
         Run(FolderStore(folder)).require_summary()
     assert (caught.value.reason, str(caught.value).startswith(f"{folder}: {message}")) == (reason, True)
-    assert ("Repeat the same command" in str(caught.value)) == (uid == LOCAL_UID)
+    assert ("Repeat the command" in str(caught.value)) == (uid == LOCAL_UID)
 
 
 def test_a_run_reads_each_document_once(concluded: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,10 +161,10 @@ def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
             retries = (options.retries or 0) + (added if is_retried else 0)
             failed = _measure(run, options, retries) if measures else {}
             if is_retried and run.plan.added_rounds == added:
-                lacking = "no comparison lacks a round for reasons outside its servers, or the prompts are used up"
+                lacking = "nothing outside the servers spoiled a repeat, or too few prompts are left for another"
                 why = why_no_rounds_are_added(run.plan) or lacking
-                what = "nothing was measured again: no round of this run can be replaced"
-                echo(f"{what}, because {why}; --new instead of --retry-invalid measures all of it again", err=True)
+                instead = "--new instead of --retry-invalid measures all of it again"
+                echo(f"nothing was measured again, because {why}; {instead}", err=True)
             echo("analyzing the records and writing the report", err=True)
             causes = {arm: with_settings(run.plan, str(error)) for arm, error in failed.items()}
             summary = conclude(run.plan, run.store, slo=options.slo, failures=causes or None)

@@ -179,7 +179,7 @@ def reject_ineffective_flags(values: Mapping[str, FlagValue], environment: Mappi
             continue
         name = next(flag.opts[0] for flag in FLAGS if flag.field == field)
         kind = {"draft": "draft-simple", "synth_len": "TYPE"}.get(option[0], option[0].replace("_", "-"))
-        raise BadFlag(f"{name} needs --spec-type {kind} or a similar type: llama-server would accept and ignore it")
+        raise BadFlag(f"{name} needs --spec-type {kind}: llama-server would accept and ignore it")
 
 
 def reject_missing_files(values: Mapping[str, FlagValue]) -> None:

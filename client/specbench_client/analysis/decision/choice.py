@@ -15,7 +15,7 @@ from specbench_client.documents.recommendation import ArmChoice, Attainment, Rec
 
 Complexity = Mapping[str, tuple[int, int]]
 """Arm → how complex it is to run, to be compared with that of others."""
-MEASURE_BASELINE = "`specbench measure --baseline URL` and `specbench run` measure one"
+MEASURE_BASELINE = "`specbench measure --endpoint URL --baseline URL` and `specbench run FILE` measure one"
 
 
 def choose(entrants: Sequence[CandidateCell], complexity: Complexity, worth: float) -> ArmChoice:

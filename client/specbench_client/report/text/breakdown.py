@@ -156,7 +156,7 @@ SHARE_TITLES = (
 SLICE_TITLES = ("Arm", "Workload", "Load", "{}", "Pairs", "Cached", "Baseline's", f"Computed / baseline's {AT_LEVEL}")
 REUSE_SAYS = (
     "Net: the speed-up in E2E latency, with what each arm reuses from the prompt cache. To see what drafting alone"
-    " gains, measure with the cache switched off and compare both runs: docs/how-to/as-served.md"
+    " gains, measure without it (--prompt-cache disabled, or promptCache: Disabled) and compare both runs"
 )
 _REPORT_OPTIONS = "vLLM needs --enable-prompt-tokens-details, SGLang --enable-cache-report"
 REUSE_MISSING = {

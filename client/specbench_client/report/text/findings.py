@@ -96,7 +96,7 @@ def continue_run(plan: Plan) -> str:
     """How to measure only the missing points."""
     if not uid_created_ms(plan.uid) or plan.engine.is_imported:
         return measure_again(plan)
-    return "Repeat the same command: measured points are reused, and only the missing ones are measured."
+    return "Repeat the command that measured it: only the missing points are measured."
 
 
 def points_are(plan: Plan, count: int) -> str:
@@ -196,7 +196,8 @@ def next_step(plan: Plan, summary: RunSummary, where: str) -> str:
         again = _retry(plan) if any(_is_replaceable(plan, summary, each) for each in found) else measure_again(plan)
         if worst != prompts_sent_again.name or again != measure_again(plan):
             return f"Correct what {worst} reports. {again}"
-        how = "give more prompts, or restart the servers if an earlier run sent these"
+        how = "give more prompts, restart the servers if an earlier run sent these, or set promptCache: Disabled"
+        how = with_settings(plan, how)
         if plan.stop is None and any(each.point for each in found):
             needed = prompts_of_another_round(plan)
             how = f"restart the servers, or give {'' if math.isinf(needed) else f'{needed:g} '}other prompts"

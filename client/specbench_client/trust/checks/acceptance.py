@@ -62,13 +62,14 @@ def never_drafted(evidence: PointEvidence) -> CheckResults:
         return [CheckResult(Severity.WARNING, message)]
     if max(drafted) > 0:
         return []
-    answers, why = int(could.sum()), "it is off, or it found nothing to draft from"
+    answers, nothing = int(could.sum()), "it found nothing to draft from"
     if not evidence.plan.has_baseline and arm.drafter is None:  # it may be meant to be without one
-        message = f"the drafter of this server, if it has one, drafted no token in {answers} answers: {why}"
+        message = f"this server drafted no token in {answers} answers: it has no drafter, or {nothing}"
         return [CheckResult(Severity.INFO, message, value=0, threshold=1)]
     drafter, severity = (f" ({arm.drafter.method})", Severity.INVALID) if arm.drafter else ("", Severity.WARNING)
     message = (
-        f"drafter {arm.name!r}{drafter} drafted no token in {answers} answers: {why}, so this arm measured the baseline"
+        f"drafter {arm.name!r}{drafter} drafted no token in {answers} answers: it is off, or {nothing}, so this arm"
+        " measured the baseline"
     )
     return [CheckResult(severity, message, value=0, threshold=1)]
 
@@ -369,8 +370,8 @@ _LENGTH = "acceptance_length_emitted_pooled"
         " accepts 96 % of its drafts and is half as fast. The acceptance itself is correct, so the severity is Info."
     ),
     remedy=(
-        "Start a second server with drafting off and measure both (`specbench measure --baseline URL`), or let"
-        " specbench launch both arms (`specbench run`)."
+        "Start a second server that differs in the drafter alone and measure both: `specbench measure --endpoint URL`"
+        " with drafting, `--baseline URL` without. Or let specbench launch both arms (`specbench run FILE`)."
     ),
     imported_remedy="Run the same benchmark with drafting off, and import its file with --baseline.",
 )

@@ -328,7 +328,7 @@ def _noisier_than_the_effect(evidence: CellEvidence) -> CheckResults:
     message += (
         busy_machine(evidence.load_per_core)
         if alike
-        else "; here repeats differ by design (sampled texts, arrivals, other prompts), equally for both arms"
+        else "; here repeats differ by design (other prompts, arrivals or sampled texts), equally for both arms"
     )
     return [CheckResult(severity, message, value=spread, threshold=effect)]
 
@@ -354,7 +354,7 @@ def interval_too_wide(evidence: CellEvidence) -> CheckResults:
 
 
 SHORTER = 0.1
-STEPS_MIN = 100
+STEPS_MIN = 30
 
 
 @check(

@@ -315,10 +315,11 @@ def _share(evidence: PointEvidence) -> float | None:
         " hits look the same: if your traffic is like that, TTFT is right."
     ),
     remedy=(
-        "After an interruption, if prompts are left, repeat the same command with `--retry-invalid` (on a cluster,"
-        " create the SpecBenchRun again with results.adopt and retries); else give more prompts, so that none is sent"
-        " twice; give the beginning that they share as systemPrompt; restart running servers, or empty their caches,"
-        " before you send the same prompts again; or declare promptCache: Disabled and switch the engines' caches off."
+        "Give more prompts, so that none is sent twice; give the beginning that they share as systemPrompt; restart"
+        " running servers, or empty their caches, before you send the same prompts again; or set promptCache:"
+        " Disabled, and switch off the caches of servers that a request cannot switch off (vLLM, SGLang). After an"
+        " interruption, if prompts are left, repeat the command with `--retry-invalid` (on a cluster, create the"
+        " SpecBenchRun again with results.adopt and retries)."
     ),
 )
 def prompts_sent_again(evidence: CellEvidence | PointEvidence) -> CheckResults:
@@ -358,7 +359,8 @@ def prompts_sent_again(evidence: CellEvidence | PointEvidence) -> CheckResults:
     )
     why = ", ".join(f"{rows.sum()} of {known.sum()} prompts {words}" for words, rows in reasons if rows.any())
     message = (
-        f"{share:.0%} of the prompt tokens of first turns were read from the prompt cache: {why}. TTFT is too short"
+        f"{share:.0%} of the prompt tokens of first turns were read from the prompt cache by such prompts: {why}. TTFT"
+        " is too short"
     )
     return [CheckResult(Severity.WARNING, message, value=share, threshold=CACHED_SHARE)]
 
