@@ -109,8 +109,8 @@ def busy_machine(load_per_core: float | None) -> str:
     if load_per_core is None or load_per_core <= BUSY:
         return ""
     return (
-        f"; the client's machine was busy (load average up to {load_per_core:.1f} per core), so a server on it would lack"
-        " CPU: stop other work first"
+        f"; the client's machine was busy (load average up to {load_per_core:.1f} per core), so a server on it would"
+        " lack CPU: stop other work first"
     )
 
 

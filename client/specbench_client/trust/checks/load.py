@@ -344,8 +344,8 @@ IN_FLIGHT = 1.5
         " one user at a time may be intended, so the severity is Info."
     ),
     remedy=(
-        "Measure higher loads too (load.concurrency or load.rate), up to your service's: the report then shows where the"
-        " gain ends."
+        "Measure higher loads too (load.concurrency or load.rate), up to your service's: the report then shows where"
+        " the gain ends."
     ),
     imported_remedy=(
         "Run the benchmark at higher loads too, up to your service's, and import all files; the report then"
