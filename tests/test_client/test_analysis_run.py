@@ -203,7 +203,7 @@ def test_an_acceptance_length_of_an_endpoint_is_limited_by_the_drafts_of_its_ans
     plan, _ = undeclared_drafter(world, DialectName.VLLM)
     measured = MeasuredCell(plan, plan.arm("ngram"), plan.workloads[0], point.level, rows, ())
     assert measured.most_drafts == (3 if reported else 0)
-    deeper = records.assign(step_accepted=[[4, *steps[1:]] for steps in records["step_accepted"]])
+    deeper = records.assign(step_accepted=records["step_accepted"].map(lambda steps: [4, *steps[1:]]))
     rows = tidy_frames([deeper], point.hash)
     assert most_drafts_reported(rows) == 4, "one step may have more than the answer's mean"
 

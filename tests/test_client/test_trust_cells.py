@@ -320,6 +320,15 @@ def test_requests_of_repeats_that_the_baseline_lacks_are_not_unpaired() -> None:
     assert {each.check for each in found(lost)} == {"MissingPoints"}
 
 
+@pytest.mark.parametrize(("tokens", "evaluated"), [(31, True), (30, False)])
+def test_steps_are_compared_from_thirty_in_each_repeat(tokens: int, evaluated: bool) -> None:
+    """The first token takes no decode step."""
+    small = SyntheticRun(
+        prompts=1, tokens=(tokens, tokens), step_ms={"none": 20.0, "ngram": 12.0}, alpha={"ngram": 0.0}
+    )
+    assert ("StepsFasterThanBaseline" in {each.check for each in found(Corruptions(), small)}) == evaluated
+
+
 def test_steps_of_a_baseline_that_drafts_prove_no_slower_machine() -> None:
     """It does more work in a step than the arm: the servers were swapped, or both draft."""
     swapped = SyntheticRun(prompts=40, step_ms={"none": 20.0, "ngram": 12.0})
