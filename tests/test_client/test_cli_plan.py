@@ -247,7 +247,7 @@ def test_too_few_prompts_are_named_before_the_run(
     prompts = 4 if "count" in selected else 2
     message = f"the figures of workload 'mixed' rest on {prompts} different prompts and are valid only for those"
     assert [each.getMessage() for each in caplog.records] == (
-        [f"warning: {message} (TooFewPrompts): add prompts to the dataset"] if few else []
+        [f"warning: {message} (TooFewPrompts): use more prompts"] if few else []
     )
 
 

@@ -916,7 +916,7 @@ def test_a_finished_run_without_a_round_to_replace_says_why(
     outcome = execute_run(retried.plan, options)
     assert outcome.run.plan == run.plan
     printed = capsys.readouterr().err
-    assert (why_no_rounds_are_added(run.plan) or "lacks a round") in printed
+    assert (why_no_rounds_are_added(run.plan) or "spoiled a repeat") in printed
     assert "--new instead of --retry-invalid" in printed
 
 
