@@ -13,6 +13,11 @@ MIN_PROMPTS = 5
 """With fewer different prompts of a workload, a run is not trustworthy (TooFewPrompts)."""
 
 
+def few_prompts(workload: str, prompts: int) -> str:
+    """Return what it means that a workload has so few different prompts."""
+    return f"the figures of workload {workload!r} rest on {prompts} different prompts and are valid only for those"
+
+
 def too_few_repeats(repeats: int) -> str:
     """Return why a comparison has no interval: `1 repeat: too few to tell`; empty if it may have one."""
     return "" if repeats >= MIN_REPEATS_TO_COMPARE else f"{counted(repeats, 'repeat')}: too few to tell"

@@ -20,7 +20,7 @@ from specbench_api.spec.answers import Answers, ExpectedAnswer
 from specbench_api.spec.dataset import Dataset, Selection, Sessions, Source
 from specbench_api.spec.workload import WAIT_SECONDS_MAX, SystemPrompt, Workload
 from specbench_client.chat import ChatMessage
-from specbench_client.documents.minimum_samples import MIN_PROMPTS
+from specbench_client.documents.minimum_samples import MIN_PROMPTS, few_prompts
 from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.errors import BadInput
 from specbench_client.workload.locations import rows_of_selection
@@ -92,10 +92,7 @@ def load_workload(workload: Workload, base_dir: Path, ruler: LoadEncoding = cach
     expected = None if answers is None else answers.expected
     loaded = load_prompts(workload.dataset, base_dir, ruler, with_tools=by_client, expected=expected)
     if len(loaded.rows) < MIN_PROMPTS:
-        _warn_once(
-            f"the figures of workload {workload.name!r} rest on {len(loaded.rows)} different prompts and are valid only"
-            " for those (TooFewPrompts): use more prompts"
-        )
+        _warn_once(f"{few_prompts(workload.name, len(loaded.rows))} (TooFewPrompts): use more prompts")
     prompts = _with_waits(workload, loaded)
     if answers is not None:
         _reject_unjudged(prompts.rows, answers, workload.name)

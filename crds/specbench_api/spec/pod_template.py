@@ -355,7 +355,7 @@ class PodTemplate(ApiModel):
         return self.spec.containers[0] if self.spec.containers else EngineContainer(name="engine")
 
 
-# `placement.securityContext`, which stands beside the template.
+# `placement.securityContext`, which is a field of its own.
 
 UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 

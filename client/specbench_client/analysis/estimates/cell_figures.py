@@ -92,8 +92,7 @@ def figures_of(sample: SampleRows, drafts: int, gpus: int) -> dict[str, Figure]:
 
     `drafts` is the maximum number of draft tokens per step. It is 0 for none, or if it is not known, as for an
     external endpoint; then lengths are limited by what its answers report, and there are as many positions as its steps
-    ever accepted. `gpus` is the number of GPUs of
-    one engine, 0 if it is not known.
+    ever accepted. `gpus` is the number of GPUs of one engine, 0 if it is not known.
     """
     inside = SampleRows(steady_rows(sample.rows), sample.seed)
     positions = drafts or deepest_position(inside.rows)

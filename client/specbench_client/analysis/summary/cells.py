@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -77,7 +78,7 @@ class MeasuredCell:
         """Requests in flight at any time; None if their number is not constant."""
         return None if self.workload.waits else self.level.concurrency
 
-    @property
+    @cached_property
     def most_drafts(self) -> int:
         """Maximum draft tokens per step: of an endpoint, those that its answers report; 0 if it is not known."""
         return self.arm.most_drafts or most_drafts_reported(self.rows)

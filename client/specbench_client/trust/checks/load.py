@@ -379,7 +379,7 @@ def _most_in_flight(evidence: RunEvidence, arms: Collection[str]) -> float | Non
     severities=(Severity.INFO,),
     threshold=(
         "more requests in flight at the highest load than the server processes at once, as it reports: as requested for"
-        " a closed loop, as measured for an open loop"
+        " a closed loop, as measured for an open loop and where all streams wait"
     ),
     rationale=(
         "Above its limit a server's batch does not grow: latencies contain its queue, and the speed-up is that of the"

@@ -10,7 +10,7 @@ from specbench_api.spec.dataset import Source
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.workload import Workload
 from specbench_client.documents.finding import Severity
-from specbench_client.documents.minimum_samples import MIN_PROMPTS
+from specbench_client.documents.minimum_samples import MIN_PROMPTS, few_prompts
 from specbench_client.documents.prompt_coverage import PromptCoverage, RequestLogStats, WordOrderTest
 from specbench_client.metrics.rows import Table, repeated_rows
 from specbench_client.metrics.tidy_frame import numbers
@@ -98,12 +98,9 @@ def _of_workloads(evidence: RunEvidence) -> Iterator[CheckResult]:
         if prompts >= INFO_BELOW:
             continue
         severity, threshold = (Severity.WARNING, MIN_PROMPTS) if prompts < MIN_PROMPTS else (Severity.INFO, INFO_BELOW)
-        message = (
-            f"the figures of workload {workload!r} rest on {prompts} different prompts and are valid only for those"
-        )
         yield CheckResult(
             severity,
-            message + _what_limits(evidence, workload, threshold),
+            few_prompts(workload, prompts) + _what_limits(evidence, workload, threshold),
             value=prompts,
             threshold=threshold,
             workload=workload,
