@@ -140,6 +140,9 @@ def test_engine_that_changes_speed_within_a_point_is_a_warning(factor: float, fo
     findings = findings_of(slow_down(factor), arm, LONGER)
     assert check_names(findings) == [("StepTimeDrift", WARNING)] * found
     assert all("time per decode step" in each.message for each in findings)
+    assert all((each.value or 0) / (each.threshold or 1) > 1 for each in findings), (
+        "the limit has the sign of the change"
+    )
 
 
 def test_drift_is_measured_by_tokens_if_steps_are_not_reported() -> None:

@@ -21,7 +21,7 @@ from specbench_client.trust.check_type import CheckResult, CheckResults, check
 from specbench_client.trust.evidence import CellEvidence, PointEvidence
 
 CHANGE = 0.1
-CONFIDENCE = 0.9999
+CONFIDENCE = 0.99999
 REQUESTS_MIN = 8
 FIXED, LOADS = 4, 2
 """Columns of the regression besides the last third: the middle third and the places; the loads."""
@@ -39,18 +39,18 @@ LEVEL_IN_FLIGHT = 1.1
         f"more than {CHANGE:.0%} between the first third of the steady requests and the last, at equal load of the"
         " steps: tokens in the contexts of the requests in flight, and prompt tokens computed. As the cost of load is"
         f" not exact, {LOAD_ERROR:.0%} of what it explains is added to the {CHANGE:.0%}. The change must also be more"
-        f" than chance explains at {CONFIDENCE:.2%}; requests in flight together count as fewer, because they share the"
+        f" than chance explains at {CONFIDENCE:.3%}; requests in flight together count as fewer, because they share the"
         f" engine's pauses. At least {REQUESTS_MIN} requests of each third have a counterpart of the same turn in the"
         " other one, and with a drafter of the same category; else the point is not checked. In an open loop only if"
         f" the requests in flight stayed level (within {LEVEL_IN_FLIGHT - 1:.0%}), because step times follow them"
     ),
     rationale=(
-        "Heat and clocks change the speed by a tenth or more. A run may have a hundred points: at a chance of one in"
-        " ten thousand for each, one run in a hundred has a false alarm. Steps take longer the more tokens they read:"
-        " in valid runs with a prompt cache and conversations of three turns on 16 streams, the time per step rose by"
-        " up to 46 %, because contexts grow with every turn, and the prompts of fillers are not cached. If prompts"
-        " grow with time, as in a file sorted by length, the check cannot distinguish them from a slower engine:"
-        " shuffle the file."
+        "Heat and clocks change the speed by a tenth or more. A run may have a hundred points: at a chance of one in a"
+        " hundred thousand for each, one run in a thousand has a false alarm. Steps take longer the more tokens they"
+        " read: in valid runs with a prompt cache and conversations of three turns on 16 streams, the time per step"
+        " rose by up to 46 %, because contexts grow with every turn, and the prompts of fillers are not cached. If"
+        " prompts grow with time, as in a file sorted by length, the check cannot distinguish them from a slower"
+        " engine: shuffle the file."
     ),
     remedy=(
         "Fix the clocks, cool the machine, look for other processes on it, raise load.warmupRequests, and measure"
@@ -81,12 +81,14 @@ def step_time_drift(evidence: PointEvidence) -> CheckResults:
     least = max(math.log1p(CHANGE), chance) + load
     if abs(change) <= least:
         return []
-    message = (
-        f"time per {what} changed by {math.expm1(change):+.0%} from the first third of the steady state to the last"
-        f" (chance explains up to {math.expm1(chance):.0%}, load perhaps another {math.expm1(load):.0%}): the engine's"
-        " speed was not constant"
+    value, by_chance, by_load, threshold = (
+        math.expm1(math.copysign(part, change)) for part in (change, chance, load, least)
     )
-    return [CheckResult(Severity.WARNING, message, value=math.expm1(change), threshold=math.expm1(least))]
+    message = (
+        f"time per {what} changed by {value:+.0%} from the first third of the steady state to the last (chance explains"
+        f" up to {by_chance:+.0%}, load perhaps another {by_load:+.0%}): the engine's speed was not constant"
+    )
+    return [CheckResult(Severity.WARNING, message, value=value, threshold=threshold)]
 
 
 def paced(rows: Table) -> tuple[str, Table, Values]:
