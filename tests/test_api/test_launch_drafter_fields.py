@@ -13,8 +13,8 @@ from specbench_api.spec.drafter import NEEDS_MODEL, TOKEN_MAPS, TREES, Drafter, 
 from specbench_api.spec.engine import EngineKind
 from specbench_testing.planned_launches import launch_of
 
-OF_EVERY_ARM = ("name", "method", "algorithm", "model", "numSpeculativeTokens")
-"""Fields that a method requires, or that every drafter has."""
+OF_EVERY_ARM = ("name", "method", "algorithm", "model", "numSpeculativeTokens", "tryTokens")
+"""Fields that a method requires, that every drafter has, or that no launch sees."""
 METHODS = tuple(method for method in Method if method is not Method.NONE)
 FIELDS: dict[str, tuple[tuple[Method, ...], Any]] = {
     "revision": (NEEDS_MODEL, "2f1"),

@@ -183,6 +183,13 @@ def test_the_baseline_comes_first_and_can_be_skipped() -> None:
     assert [arm.name for arm in without.arms] == ["ngram"]
 
 
+def test_several_draft_lengths_are_arms_of_their_own() -> None:
+    plan = expand(run_of({"spec.drafters": [{"name": "n", "method": "ngram", "tryTokens": [5, 1]}]}))
+    assert [arm.name for arm in plan.arms] == ["none", "n-k5", "n-k1"]
+    alone = run_of({"spec.drafters": [{"name": "n-k5", "method": "ngram", "numSpeculativeTokens": 5}]})
+    assert plan.arms[1] == expand(alone).arms[1], "they are the same arm, with the same points"
+
+
 def test_every_arm_is_launched_with_slots_for_the_highest_concurrency() -> None:
     plan = expand(run_of({"spec.load.concurrency": [2, 16, 4], "spec.placement": {"gpus": 2}}))
     orders = [launch_order(plan, arm) for arm in plan.arms]
@@ -271,6 +278,37 @@ def test_every_arm_is_launched_with_slots_for_the_highest_concurrency() -> None:
             {"spec.drafters[1]": {"name": "again", "method": "ngram"}},
             "spec.drafters[1]",
             "'again' differs from 'ngram' only in its name",
+        ),
+        (
+            {
+                "spec.drafters": [
+                    {"name": "a", "method": "ngram", "tryTokens": [2, 3]},
+                    {"name": "b", "method": "ngram", "tryTokens": [3, 4]},
+                ]
+            },
+            "spec.drafters[1]",
+            "'b-k3' differs from 'a-k3' only in its name",
+        ),
+        (
+            {
+                "spec.drafters": [
+                    {"name": "a", "method": "ngram", "tryTokens": [2, 3]},
+                    {"name": "a-k3", "method": "ngram", "promptLookupMax": 7},
+                ]
+            },
+            "spec.drafters[1].name",
+            "'a-k3' is also an arm of tryTokens",
+        ),
+        (
+            {
+                "spec.engine": {"kind": "vllm"},
+                "spec.drafters": [
+                    {"name": "a", "method": "ngram", "tryTokens": [2, 3]},
+                    {"name": "b", "method": "medusa", "model": "acme/heads"},
+                ],
+            },
+            "spec.drafters[1].method",
+            "medusa",
         ),
         (
             {"spec.workloads[1]": {"name": "again", "dataset": {"source": "jsonl", "uri": "prompts.jsonl"}}},

@@ -107,12 +107,13 @@ def arms_of(spec: RunSpec) -> list[Arm]:
         running = [Arm(name=each.name, endpoint=each) for each in spec.engine.endpoints or []]
         return sorted(running, key=lambda arm: not arm.is_baseline)
     baseline = [] if spec.baseline == "Skip" else [Arm(name=BASELINE_NAME)]
-    return [*baseline, *(Arm(name=drafter.name, drafter=drafter) for drafter in spec.drafters)]
+    drafting = [Arm(name=each.name, drafter=each) for drafter in spec.drafters for each in drafter.arms]
+    return [*baseline, *drafting]
 
 
 def launch_order(plan: Plan, arm: Arm) -> LaunchRequest:
     """Return the launch request for an arm of the plan."""
-    return launch_request(plan, plan.target, plan.prompt_cache, plan.arms, arm)
+    return launch_request(plan, plan.target, plan.prompt_cache, arm)
 
 
 def planned_launches(plan: Plan) -> dict[str, LaunchSpec]:

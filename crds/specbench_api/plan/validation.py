@@ -38,16 +38,20 @@ AFFINITY_BYTES_MAX = 16_384
 
 def engine_problems(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     """Return what the engine does not support, over all arms, and conflicts of the pod template with the launches."""
-    orders = [launch_request(spec, spec.model, spec.cache_policy, arms, arm) for arm in arms]
+    rows = _rows_of_drafters(spec)
+    orders = [launch_request(spec, spec.model, spec.cache_policy, arm, rows.get(arm.name, 0)) for arm in arms]
     found = list(dict.fromkeys(problem for order in orders for problem in launch_problems(order)))
     launched = [] if found else [name for order in orders for name in LAUNCHERS[spec.engine.kind].launch(order).env]
     return [*found, *template_problems(spec, launched)]
 
 
-def launch_request(
-    run: RunSpec | Plan, target: Target, cache: PromptCache, arms: Sequence[Arm], arm: Arm
-) -> LaunchRequest:
-    """Return the launch request for one of a run's arms."""
+def _rows_of_drafters(spec: RunSpec) -> dict[str, int]:
+    """Return the index in `spec.drafters` of each arm that drafts."""
+    return {arm.name: row for row, drafter in enumerate(spec.drafters) for arm in drafter.arms}
+
+
+def launch_request(run: RunSpec | Plan, target: Target, cache: PromptCache, arm: Arm, row: int = 0) -> LaunchRequest:
+    """Return the launch request for one of a run's arms. `row`: index of its drafter in `spec.drafters`."""
     place = run.placement
     return LaunchRequest(
         run.engine,
@@ -55,7 +59,7 @@ def launch_request(
         arm.drafter,
         run.load.engine_slots,
         place.engine_devices,
-        [each.name for each in arms if not each.is_baseline].index(arm.name) if arm.drafter else 0,
+        row,
         place.nodes,
         place.gpu_resource_name,
         cache,
@@ -73,7 +77,13 @@ def too_long(texts: Iterable[str]) -> list[Problem]:
 
 def plan_problems(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     """Return problems of a plan that apply whether or not specbench launches the engines."""
-    found = [*_too_large(spec, len(arms)), *_duplicates(spec, arms), *_claimed_fields(spec), *_of_templates(spec)]
+    found = [
+        *_too_large(spec, len(arms)),
+        *_duplicates(spec, arms),
+        *_names_of_try_tokens(spec),
+        *_claimed_fields(spec),
+        *_of_templates(spec),
+    ]
     return [*found, *_of_answers(spec), *_of_soak(spec)]
 
 
@@ -120,18 +130,29 @@ def _of_soak(spec: RunSpec) -> list[Problem]:
 def _duplicates(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     """Report arms or workloads that differ only in their name, which is a label: they would be the same point."""
     first, level = spec.workloads[0], spec.load.levels[0]
-    drafting = [Arm(name=drafter.name, drafter=drafter) for drafter in spec.drafters]
-    running = [Arm(name=endpoint.name, endpoint=endpoint) for endpoint in spec.engine.endpoints or []]
-    by_arm, by_endpoint = (
-        [(arm.name, point_hash(spec, arm, first, level, 0)) for arm in rows] for rows in (drafting, running)
+    rows = _rows_of_drafters(spec)
+    endpoints = [Arm(name=endpoint.name, endpoint=endpoint) for endpoint in spec.engine.endpoints or []]
+    drafting, running = (
+        [(row, arm.name, point_hash(spec, arm, first, level, 0)) for row, arm in numbered]
+        for numbered in ([(rows[arm.name], arm) for arm in arms if arm.drafter], enumerate(endpoints))
     )
-    by_workload = [(work.name, point_hash(spec, arms[0], work, level, 0)) for work in spec.workloads]
+    workloads = [(row, work.name, point_hash(spec, arms[0], work, level, 0)) for row, work in enumerate(spec.workloads)]
     return [
-        Problem(f"spec.{field}[{index}]", f"{name!r} differs from {other!r} only in its name", "remove one of them")
-        for field, rows in (("drafters", by_arm), ("engine.endpoints", by_endpoint), ("workloads", by_workload))
-        for index, (name, found) in enumerate(rows)
-        for other, earlier in rows[:index]
-        if found == earlier
+        Problem(f"spec.{field}[{row}]", f"{name!r} differs from {other!r} only in its name", "remove one of them")
+        for field, numbered in (("drafters", drafting), ("engine.endpoints", running), ("workloads", workloads))
+        for index, (row, name, digest) in enumerate(numbered)
+        for _, other, earlier in numbered[:index]
+        if digest == earlier
+    ]
+
+
+def _names_of_try_tokens(spec: RunSpec) -> list[Problem]:
+    """Report drafters with the name of an arm that tryTokens makes of another one."""
+    made = {arm.name for drafter in spec.drafters if drafter.try_tokens for arm in drafter.arms}
+    return [
+        Problem(f"spec.drafters[{row}].name", f"{drafter.name!r} is also an arm of tryTokens", "rename one of them")
+        for row, drafter in enumerate(spec.drafters)
+        if drafter.name in made and not drafter.try_tokens
     ]
 
 

@@ -6,11 +6,25 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from specbench_api.api_model import ApiModel, KeyedBy, Names, PreserveUnknown, RuledModel, ValidationRule, cel_list
+from specbench_api.api_model import (
+    ApiModel,
+    Distinct,
+    KeyedBy,
+    Names,
+    PreserveUnknown,
+    RuledModel,
+    ValidationRule,
+    cel_list,
+)
 from specbench_api.spec.engine import Argument
 
 BASELINE_NAME = "none"
 """Name of the arm without a drafter."""
+NAME_MAX = 32
+"""Maximum length of an arm's name."""
+TOKENS_DEFAULT = 3
+DraftTokens = Annotated[int, Field(ge=1, le=64)]
+"""Draft tokens per step."""
 
 
 class Method(Names):
@@ -110,9 +124,23 @@ class Drafter(RuledModel):
             "tokenMap is only valid with methods eagle and mtp (a head of eagle3 contains its own): remove it",
             lambda drafter: drafter.method in TOKEN_MAPS or drafter.token_map is None,
         ),
+        ValidationRule(
+            f"!has(self.tryTokens) || (self.numSpeculativeTokens == {TOKENS_DEFAULT} && size(self.draftLengths) == 0)",
+            "tryTokens makes an arm for each draft length, so remove numSpeculativeTokens and draftLengths",
+            lambda drafter: (
+                drafter.try_tokens is None
+                or (drafter.num_speculative_tokens == TOKENS_DEFAULT and not drafter.draft_lengths)
+            ),
+        ),
+        ValidationRule(
+            f"!has(self.tryTokens) || size(self.name) <= {NAME_MAX - len('-k64')}",
+            "name is too long for tryTokens, which appends -k and the draft length: shorten it to"
+            f" {NAME_MAX - len('-k64')} characters",
+            lambda drafter: drafter.try_tokens is None or len(drafter.name) <= NAME_MAX - len("-k64"),
+        ),
     )
 
-    name: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
+    name: Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
     """Name of the arm in tables and status: lower-case letters, digits and dashes."""
     method: Method
     """The method of drafting. docs/reference/engines.md lists the engines and versions that support each."""
@@ -124,8 +152,11 @@ class Drafter(RuledModel):
     """The draft model or head: a name on the hub, or a path in the image (with `specbench run`, on this machine)."""
     revision: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """Revision of the draft model on the hub."""
-    num_speculative_tokens: Annotated[int, Field(ge=1, le=64)] = 3
+    num_speculative_tokens: DraftTokens = TOKENS_DEFAULT
     """Maximum draft tokens per step (k). For a tree: its depth."""
+    try_tokens: Annotated[list[DraftTokens], Field(min_length=1, max_length=16), Distinct()] | None = None
+    """Instead of numSpeculativeTokens: several values of it. Each is an arm of its own: `[1, 3, 5]` makes NAME-k1,
+    NAME-k3 and NAME-k5."""
     draft_lengths: Annotated[list[DraftLength], Field(max_length=16), KeyedBy("batch_size")] = []
     """Draft tokens per step by batch size (dynamic draft length). Empty: numSpeculativeTokens at every batch size."""
     prompt_lookup_min: Annotated[int, Field(ge=1, le=64)] | None = None
@@ -148,6 +179,18 @@ class Drafter(RuledModel):
     args: Annotated[list[Argument], Field(max_length=32)] = []
     """Additional engine arguments of this arm only. The arm then differs from the baseline in more than its drafter,
     which the report mentions."""
+
+    @property
+    def arms(self) -> list[Drafter]:
+        """One drafter for each arm: itself, or one for each of tryTokens."""
+        if self.try_tokens is None:
+            return [self]
+        return [
+            self.model_copy(
+                update={"name": f"{self.name}-k{tokens}", "num_speculative_tokens": tokens, "try_tokens": None}
+            )
+            for tokens in self.try_tokens
+        ]
 
     @property
     def branches(self) -> int:

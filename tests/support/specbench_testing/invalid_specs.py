@@ -822,6 +822,24 @@ INVALID_SPECS = (
         "tokenMap is only valid with methods eagle and mtp",
     ),
     InvalidSpecCase(
+        "one draft length and several",
+        {"spec.drafters[0]": {**DRAFTER, "numSpeculativeTokens": 4, "tryTokens": [1, 2]}},
+        "spec.drafters[0]",
+        "remove numSpeculativeTokens and draftLengths",
+    ),
+    InvalidSpecCase(
+        "several draft lengths and a schedule of them",
+        {"spec.drafters[0]": {**DRAFTER, "draftLengths": [{"batchSize": 4, "tokens": 2}], "tryTokens": [1, 2]}},
+        "spec.drafters[0]",
+        "remove numSpeculativeTokens and draftLengths",
+    ),
+    InvalidSpecCase(
+        "a name without room for draft lengths",
+        {"spec.drafters[0]": {**DRAFTER, "name": "n" * 29, "tryTokens": [1]}},
+        "spec.drafters[0]",
+        "shorten it to 28 characters",
+    ),
+    InvalidSpecCase(
         "an API key for an engine that specbench starts",
         {"spec.engine.apiKeySecretRef": {"name": "key"}},
         "spec.engine",
