@@ -99,17 +99,18 @@ def slowed(every_other: float = 1.0, /, **factors: Sequence[float]) -> Corruptio
     return Corruptions(records=edit)
 
 
-def test_speedup_within_the_baselines_own_spread_is_a_warning() -> None:
-    """All points of a repeat are equally slow or fast.
-
-    Pairing removes that from the ratio, but not from the machine.
-    """
+@pytest.mark.parametrize(
+    ("order", "temperature", "severity"),
+    [("Sequential", 0.0, WARNING), ("Sequential", 0.8, INFO), ("Interleaved", 0.0, INFO)],
+    ids=["unpaired", "sampled repeats differ in their texts on both sides", "the interval includes it"],
+)
+def test_a_speedup_within_the_baselines_own_spread(order: str, temperature: float, severity: Severity) -> None:
+    """All points of a repeat are equally slow or fast."""
     world = SyntheticRun(prompts=40, categories=ONE, alpha={"ngram": 0.25}, step_ms={"ngram": 10.5}, alpha_spread=0.02)
+    world = replace(world, temperature=temperature, edits={"spec.load.order": order})
     shaky = slowed(ngram=(0.85, 1.0, 1.2), none=(0.85, 1.0, 1.2))
-    assert names(found(shaky, world)) == [("NoisyRepeats", WARNING)]
-    assert found(Corruptions(), world) == []
-    sampled = found(shaky, replace(world, temperature=0.8))
-    assert names(sampled) == [("NoisyRepeats", INFO)], "sampled repeats differ in their texts on both sides"
+    assert [finding.severity for finding in noisy(shaky, world)] == [severity]
+    assert noisy(Corruptions(), world) == []
 
 
 def shift(frame: pd.DataFrame, by_ms: int, names: list[str]) -> pd.DataFrame:

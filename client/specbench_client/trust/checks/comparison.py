@@ -213,16 +213,17 @@ REQUESTS_MIN = 8
         f" shares of the prompts (within {CACHED_ALIKE:g}). Or"
         f" {SPREADS:g} standard deviations of the log of the baseline's speed over repeats are more than"
         " the log of the speed-up; only from three repeats on, and if the interval of the speed-up excludes 1. Info if"
-        " both arms change alike, or if repeats differ by design: arrivals of an open loop, and by the second rule"
-        " sampled texts"
+        " both arms change alike, or if repeats differ by design (arrivals of an open loop); by the second rule also if"
+        " texts are sampled, and unless load.order is Sequential"
     ),
     rationale=(
         "With a run-to-run noise of 5 %, speed-ups of five repeats are a factor of 1.5 apart in fewer than 1 of 1,000"
         " runs. What slows both arms cancels in the speed-up, but absolute figures are then averages of two speeds. Two"
-        " standard deviations contain nearly all runs of an unchanged machine, so the machine alone may cause a smaller"
-        " effect, even if the interval is narrow. Texts and arrivals that change with each repeat are the same for both"
-        " arms: pairing removes their effect. If later repeats read prompts from a cache, prefills delay the answers of"
-        " others in the first repeat only, on any machine."
+        " standard deviations contain nearly all runs of an unchanged machine, so in a Sequential run the machine alone"
+        " may cause a smaller effect, even if the interval is narrow. Interleaved repeats are paired, and have launches"
+        " of their own: the interval includes their noise. Texts and arrivals that change with each repeat are the same"
+        " for both arms: pairing removes their effect. If later repeats read prompts from a cache, prefills delay the"
+        " answers of others in the first repeat only, on any machine."
     ),
     remedy=(
         "Measure on a quiet machine with fixed clocks, with more repeats, interleaved; correct PromptsSentAgain first."
@@ -320,16 +321,13 @@ def _noisier_than_the_effect(evidence: CellEvidence) -> CheckResults:
     if not evidence.is_speedup_claimed or spread <= effect:
         return []
     alike = evidence.greedy and evidence.level.concurrency is not None and not evidence.plan.repeats_continue
-    severity = Severity.WARNING if alike else Severity.INFO
+    unpaired = alike and evidence.plan.load.order is ArmOrder.SEQUENTIAL
+    severity = Severity.WARNING if unpaired else Severity.INFO
     message = (
         f"the baseline's own speed varies by a factor of {np.exp(spread):.2f} between repeats ({SPREADS:g} standard"
         f" deviations), and differs from the arm's only by a factor of {np.exp(effect):.2f}"
     )
-    message += (
-        busy_machine(evidence.load_per_core)
-        if alike
-        else "; here repeats differ by design (other prompts, arrivals or sampled texts), equally for both arms"
-    )
+    message += busy_machine(evidence.load_per_core) if unpaired else "; repeats are paired, so the interval includes it"
     return [CheckResult(severity, message, value=spread, threshold=effect)]
 
 
