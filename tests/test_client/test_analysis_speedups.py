@@ -277,7 +277,7 @@ FASTER_LOSSY = with_claims((evaluated_cell("ngram", 1, 1.4), evaluated_cell("fly
 FACTS: dict[str, tuple[HeadlineFacts, str]] = {
     "findings, invalid ones first": (
         HeadlineFacts(PLAN, with_claims([FASTER]), DOUBTS, False, False),
-        "Not trustworthy (C): Use ngram at concurrency 1: 1.50x [1.40, 1.60].",
+        "Not trustworthy (C +1): Measured: ngram at concurrency 1: 1.50x [1.40, 1.60].",
     ),
     "simulated": (
         HeadlineFacts(PLAN, with_claims([FASTER]), (), True, True),

@@ -228,6 +228,22 @@ def test_speedup_is_followed_by_its_conclusion_unless_it_is_significant() -> Non
 
 
 @pytest.mark.runs
+@pytest.mark.parametrize(
+    ("compared", "own", "baseline", "counts"),
+    [(3, 3, 3, []), (2, 3, 2, ["2", "3", "2"]), (2, 2, 3, ["2", "2", "3"]), (None, 3, 2, [])],
+)
+def test_a_speedup_over_fewer_repeats_than_other_figures_is_noted(
+    compared: int | None, own: int, baseline: int, counts: list[str]
+) -> None:
+    none, ngram = (cell for cell in plain().cells if cell.level.label == "2")
+    cells = [
+        none.model_copy(update={"points": none.points[:baseline]}),
+        ngram.model_copy(update={"points": ngram.points[:own], "compared_repeats": compared}),
+    ]
+    caption = cells_table(plain().model_copy(update={"cells": cells})).caption
+    assert re.findall(r"over (\d)", caption) == counts
+
+
 def test_an_invalid_load_is_marked_in_the_speedup_or_without_a_baseline_in_the_load() -> None:
     invalid = [cell.model_copy(update={"valid": False}) for cell in plain().cells]
     compared = plain().model_copy(update={"cells": invalid})

@@ -101,8 +101,10 @@ def conclusions(judged: Sequence[EvaluatedCell]) -> list[tuple[Cell, Verdict]]:
 
 def _caveats(facts: HeadlineFacts) -> str:
     """Return what precedes every figure; empty for a trustworthy measurement of a serving engine."""
-    worst = "".join(f" ({check})" for check in doubting_checks(facts.findings)[:1])
-    trust = "" if facts.trustworthy else f"Not trustworthy{worst}: "
+    doubts = doubting_checks(facts.findings)
+    more = f" +{len(doubts) - 1}" if len(doubts) > 1 else ""
+    why = f" ({doubts[0]}{more})" if doubts else ""
+    trust = "" if facts.trustworthy else f"Not trustworthy{why}: "
     if facts.simulated:
         return f"Simulated, not a measurement: {trust}"
     found = any(finding.check == runs_on_research_runtime.name for finding in facts.findings)
@@ -133,13 +135,16 @@ def _sentence(facts: HeadlineFacts, workload: str, lead: str) -> str:
     targeted = next((each for each in facts.within_targets if each.workload == workload), None)
     if targeted is not None:
         return _fitting(
-            lead, _ruled_out_clauses(ruled_out), _unknown_clauses(targeted.unknown), _within(targeted, cells)
+            lead,
+            _ruled_out_clauses(ruled_out),
+            _unknown_clauses(targeted.unknown),
+            _within(targeted, cells, trustworthy=facts.trustworthy),
         )
     unknown = _unknown(facts, workload, usable)
     winners = _winners(usable, facts.choices)
     used = [each for each in usable if winners.get(each.place) == each.cell.arm]
     if used:
-        answers = _use(used, sorted({cell.level.order for cell in cells}))
+        answers = _use(used, sorted({cell.level.order for cell in cells}), trustworthy=facts.trustworthy)
     elif usable or unknown or ruled_out:
         answers = _none_faster(facts, workload, usable, settled=bool(usable) and not unknown)
     else:
@@ -208,11 +213,12 @@ def _unknown_clauses(cells: Sequence[UnknownCell]) -> list[str]:
     return [unknown_words(cells), unknown_words(without_reasons), *shorter]
 
 
-def _within(choice: WorkloadChoice, cells: Sequence[Cell]) -> list[str]:
-    """Return what to use within the latency targets, with the gain and without."""
+def _within(choice: WorkloadChoice, cells: Sequence[Cell], *, trustworthy: bool) -> list[str]:
+    """Return what to use within the latency targets, with the gain and without: as advice only if it can be trusted."""
     arm = "the baseline" if choice.arm == BASELINE_NAME else choice.arm
     load = next((cell.level.words for cell in cells if cell.level.label == choice.load), "")
-    answer = f"use {arm} at {load}" if arm else in_words(choice.answer)
+    advice = f"use {arm} at {load}" if trustworthy else f"{arm} looked best at {load}"
+    answer = advice if arm else in_words(choice.answer)
     gain = f": {choice.gain.factor}" if choice.gain else ""
     return [f"With the latency targets: {answer}{each}" for each in (gain, "")]
 
@@ -233,10 +239,10 @@ def _winners(found: Sequence[_Comparison], choices: Sequence[LoadChoice]) -> dic
     return {each.place: each.cell.arm for each in faster}
 
 
-def _use(used: Sequence[_Comparison], measured: Sequence[float]) -> list[str]:
+def _use(used: Sequence[_Comparison], measured: Sequence[float], *, trustworthy: bool) -> list[str]:
     """Return which arm to use where: with each speed-up, the least and the largest, without, and of one arm alone.
 
-    `measured`: all loads, by any arm.
+    `measured`: all loads, by any arm. It is advice only if the run can be trusted.
     """
     by_arm: dict[str, list[_Comparison]] = {}
     for each in sorted(used, key=lambda each: each.cell.level.order):
@@ -248,7 +254,8 @@ def _use(used: Sequence[_Comparison], measured: Sequence[float]) -> list[str]:
     ]
     first, *others = places.values()
     forms += [[first, *others], [first, *(["other drafters elsewhere"] if others else [])]]
-    return [f"Use {', '.join(form)}" for form in forms]
+    lead = "Use" if trustworthy else "Measured:"
+    return [f"{lead} {', '.join(form)}" for form in forms]
 
 
 def _where(levels: Sequence[Level], measured: Sequence[float]) -> str:

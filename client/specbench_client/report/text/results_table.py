@@ -218,6 +218,7 @@ def table_of_cells(title: str, columns: Sequence[CellColumn], summary: RunSummar
     notes = [f"{DASH}: {'; '.join(reasons)}"] if reasons else []
     if any(_counted_mark(cell, name) for cell in summary.cells for name in cell.figures):
         notes.append(f"{_COUNTED_MARK}: by the engine's counters, over all requests of the points")
+    notes += _repeats_not_compared(summary.cells)
     return TextTable(
         title,
         [column.title for column in columns],
@@ -229,6 +230,20 @@ def table_of_cells(title: str, columns: Sequence[CellColumn], summary: RunSummar
             column.title for first in _OPTIONAL for column in columns if column.title.partition("\n")[0] == first
         ],
     )
+
+
+def _repeats_not_compared(cells: Sequence[Cell]) -> list[str]:
+    """Return where a speed-up is over fewer repeats than the figures beside it, as after an interruption."""
+    measured = {(cell.arm, cell.workload, cell.level.label): len(cell.points) for cell in cells}
+    found = []
+    for cell in cells:
+        baseline = measured.get((BASELINE_NAME, cell.workload, cell.level.label), 0)
+        if cell.compared_repeats is not None and cell.compared_repeats < max(len(cell.points), baseline):
+            found.append(
+                f"the speed-up of {cell.arm} at {cell.level.label} is over {cell.compared_repeats} repeats, its other"
+                f" figures over {len(cell.points)}, the baseline's over {baseline}"
+            )
+    return found
 
 
 def categories_table(summary: RunSummary) -> TextTable:
