@@ -139,12 +139,14 @@ def test_points_that_are_measured_as_served_begin_with_an_empty_cache(dialect: s
     assert [group.index for group in plan.groups] == list(range(launches))
     disabled = expand(run_of({**edits, "spec.promptCache": "Disabled"}))
     assert (len(disabled.groups), disabled.empties_cache) == (4, False)
+    assert disabled.launches_repeats
     assert not {point.hash for point in plan.points} & {point.hash for point in disabled.points}
 
 
 def test_the_cache_of_a_running_endpoint_is_as_served_and_never_emptied() -> None:
     plan = expand(run_of(endpoint_edits("b", "none")))
     assert (plan.prompt_cache, plan.empties_cache) == (PromptCache.AS_SERVED, False)
+    assert not plan.launches_repeats
     disabled = expand(run_of({**endpoint_edits("b", "none"), "spec.promptCache": "Disabled"}))
     assert disabled.prompt_cache is PromptCache.DISABLED
 
@@ -161,6 +163,7 @@ def test_a_soak_test_launches_each_arm_once_and_keeps_its_cache() -> None:
     assert [(group.arm, len(group.points)) for group in plan.groups] == [("none", 100), ("ngram", 100)]
     assert [point.repeat for point in plan.groups[1].points] == list(range(100))
     assert (plan.soaks, plan.empties_cache, plan.repeats_continue) == (True, False, True)
+    assert not plan.launches_repeats
     sequential = expand(run_of({**soak(order="Sequential", repeats=32), "spec.promptCache": "AsServed"}))
     assert not {point.hash for point in plan.points} & {point.hash for point in sequential.points}
     stopping = expand(run_of({**soak(stop="WhenDecayed"), "spec.promptCache": "AsServed"}))

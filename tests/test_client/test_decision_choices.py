@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -296,6 +296,26 @@ def test_forecast_follows_the_nearer_bound_of_an_interval_and_is_never_reached_a
     cells = [BASE.cell, Given("eagle3").cell.model_copy(update={"speedup": gain})]
     (choice,) = recommend(PLAN, summary_of().model_copy(update={"cells": cells}), RecommendationRequest()).choices
     assert "about 5 repeats" in choice.reason  # 3 (log(1.05 / 0.99) / log 1.05)^2 = 4.4
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+    ("share", "runs", "words"),
+    [
+        (0.64, "launches", "repeats would decide: 0.16 of the ± 0.20 are differences between launches"),
+        (0.64, "repeats", "repeats would decide: 0.16 of the ± 0.20 are differences between repeats"),
+        (0.36, "launches", "more prompts would decide: only 0.12 of the ± 0.20 are differences between launches"),
+        (None, None, "repeats, or more prompts, would decide"),
+    ],
+)
+def test_what_would_decide_is_more_of_what_varies_most(
+    share: float | None, runs: Literal["launches", "repeats"] | None, words: str
+) -> None:
+    interval = FigureInterval(low=0.95, high=1.35, method=BOOTSTRAP, runs_share=share, runs=runs)
+    gain = figure(1.05).model_copy(update={"interval": interval})
+    cells = [BASE.cell, Given("eagle3").cell.model_copy(update={"speedup": gain})]
+    (choice,) = recommend(PLAN, summary_of().model_copy(update={"cells": cells}), RecommendationRequest()).choices
+    assert words in choice.reason
 
 
 def test_the_answer_over_all_loads_is_not_listed_again_as_that_of_one() -> None:

@@ -125,6 +125,7 @@ def test_variances_of_prompts_and_repeats_are_added(runs: list[float], requests:
         assert found is not None
         assert (found.bounds.low, found.bounds.high) == pytest.approx((2 - reach * error, 2 + reach * error))
         assert found.runs_error == pytest.approx(np.sqrt(variances[1]))
+        assert found.runs_share == pytest.approx(variances[1] / sum(variances))
         assert t(found.freedom) == pytest.approx(reach)
         assert (found.over_repeats, found.method) == (
             False,
@@ -194,6 +195,7 @@ def test_the_t_interval_over_repeats_is_used_if_it_is_wider(
         assert method in found.method
         assert found.over_repeats == ("wider" in method)
         assert not found.over_repeats or found.bounds == t_bounds(2, figure.repeats)
+        assert (found.runs_share is None) == (layout.repeats < 3), "only whole repeats can be told from prompts"
 
 
 def test_shares_have_no_t_interval_over_repeats() -> None:
@@ -238,6 +240,10 @@ def test_a_run_that_may_stop_has_the_confidence_sequence_of_its_repeats() -> Non
     anytime = replace(plain, anytime=True)
     own_prompts = replace(figure, influence=np.eye(4, PROMPTS))
     assert value_and_interval(own_prompts, anytime) == (2.25, confidence_sequence(figure.repeats, ABBA))
+    own, shared = (present(value_and_interval(each, anytime)[1]) for each in (own_prompts, figure))
+    widths = [each.bounds.high - each.bounds.low for each in (own, shared)]
+    assert own.runs_share is None, "prompts are part of the repeats"
+    assert shared.runs_share == pytest.approx((widths[0] / widths[1]) ** 2)
     unknown = replace(figure, repeats=np.array([1.0, np.nan, 1.5, 3.5]))
     assert value_and_interval(unknown, anytime) == (2.0, None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -84,6 +84,11 @@ class FigureInterval(ApiModel):
     """How it was computed, and its sampling unit."""
     freedom: float | None = None
     """Degrees of freedom of the t distribution that determines its width; None for other methods."""
+    runs_share: Annotated[float | None, Field(exclude_if=operator.not_)] = None
+    """Share of its variance that is differences between `runs`; the rest is that of prompts. Left out of documents
+    where the two were not separated or whole runs do not differ."""
+    runs: Annotated[Literal["repeats", "launches"] | None, Field(exclude_if=operator.not_)] = None
+    """What `runs_share` is about. With a launch for each repeat, what else differs between repeats is in it, too."""
 
 
 # What may be shown is decided in `minimum_samples` and when a figure is made; tables, pages, plots, spreadsheets and

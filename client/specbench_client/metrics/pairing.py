@@ -85,6 +85,8 @@ class Pairs:
     """Whether the arms change their order in every repeat (ABBA)."""
     anytime: bool = False
     """Whether the measurement stops when its speed-up is decided, so that intervals must be valid at any time."""
+    launches: bool = False
+    """Whether each repeat has launches of its own."""
 
     def __len__(self) -> int:
         return len(self.arm)
@@ -117,7 +119,11 @@ def pair_requests(arm: Table, baseline: Table, plan: Plan | None) -> Pairs:
     left, right = np.concatenate(lefts), np.concatenate(rights)
     order = np.argsort(left, kind="stable")
     pairs = Pairs(arm.at(left[order]), baseline.at(right[order]), sum(candidates), sum(unpaired_later))
-    return pairs if plan is None else replace(pairs, alternating=plan.alternates, anytime=plan.stop is not None)
+    return (
+        pairs
+        if plan is None
+        else replace(pairs, alternating=plan.alternates, anytime=plan.stop is not None, launches=plan.launches_repeats)
+    )
 
 
 def _match(

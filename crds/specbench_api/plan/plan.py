@@ -172,6 +172,13 @@ class Plan(ApiModel):
         """Whether running servers are compared, in an order that every repeat reverses (ABBA)."""
         return self.engine.is_external and self.load.order is ArmOrder.INTERLEAVED
 
+    @property
+    def launches_repeats(self) -> bool:
+        """Whether each repeat has launches of its own, whose differences are then part of those between repeats."""
+        return not self.engine.is_external and all(
+            len({point.repeat for point in group.points}) == 1 for group in self.groups
+        )
+
     def engine_of(self, arm: Arm) -> Engine:
         """Return the engine of an arm; that of an endpoint has the endpoint's dialect."""
         if arm.endpoint is None or arm.endpoint.dialect is None:

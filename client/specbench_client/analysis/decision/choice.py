@@ -160,7 +160,12 @@ def _what_would_decide(gain: Figure, repeats: int, worth: float) -> str:
     now_and_then = ((value - low, value), (high - value, math.log(worth) - value))
     needed = repeats * min((now / then for now, then in now_and_then if then > 0), default=math.inf) ** 2
     more = f"about {math.floor(needed) + 1} repeats" if needed < REPEATS_MAX else "more requests in each repeat"
-    return f"{more}, or more prompts, would decide"
+    share, unit = gain.interval.runs_share, gain.interval.runs
+    if not share:
+        return f"{more}, or more prompts, would decide"
+    half = (gain.interval.high - gain.interval.low) / 2
+    part = f"{half * math.sqrt(share):.2f} of the ± {half:.2f} are differences between {unit}"  # squares add up
+    return f"{more} would decide: {part}" if share > 1 / 2 else f"more prompts would decide: only {part}"
 
 
 def _words(gain: Figure | None) -> str:

@@ -113,7 +113,7 @@ def sum_pairs(pairs: Pairs, parts: int, of: PairParts) -> CellSums:
 
 def pair_layout(pairs: Pairs) -> RowLayout:
     """Return the layout of the pairs; the category of a prompt is the baseline's."""
-    layout = replace(layout_of(pairs.baseline), anytime=pairs.anytime)
+    layout = replace(layout_of(pairs.baseline), anytime=pairs.anytime, launches=pairs.launches)
     return layout.taking_turns() if pairs.alternating else layout
 
 

@@ -142,6 +142,8 @@ class ResamplingLayout:
     """+1 or −1 for the order of the arms in each repeat, shape (repeats,); None if it is not known or never changes."""
     anytime: bool = False
     """Whether the number of repeats may depend on their values, so that only a confidence sequence is valid."""
+    launches: bool = False
+    """Whether each repeat has launches of its own."""
 
     @property
     def runs_freedom(self) -> int:
@@ -191,7 +193,9 @@ class ResamplingLayout:
         """Return the layout of the prompts selected by a mask, shape (prompts,), with the same number of repeats."""
         weights = None if self.weight_of is None else self.weight_of[prompts]
         strata = number_strata(self.stratum_of[prompts])
-        return ResamplingLayout(strata, self.repeats, int(prompts.sum()), weights, self.turns, self.anytime)
+        return ResamplingLayout(
+            strata, self.repeats, int(prompts.sum()), weights, self.turns, self.anytime, self.launches
+        )
 
 
 def number_strata(strata: Codes) -> Codes:
@@ -278,6 +282,8 @@ class ChosenInterval:
     """Whether it is the t interval over repeats, not the bootstrap interval."""
     runs_error: float = 0.0
     """Standard error between whole repeats, if it was added to that between prompts."""
+    runs_share: float | None = None
+    """`FigureInterval.runs_share`; None if the parts were not separated."""
 
 
 def wider_interval(

@@ -75,6 +75,8 @@ class Effect:
     """None for effects that were not computed from the requests of one run."""
     anytime: bool = False
     """Whether the interval is valid although the measurement stopped because of it."""
+    launches: bool = False
+    """Whether each repeat has launches of its own."""
     run_variance: float | None = None
     """Of two results: s1² + s2² of the repeats' own logs if repeats determine the interval; None if prompts do."""
 
@@ -153,7 +155,16 @@ class Effect:
             return None
         low, high = (float(np.exp(bound)) * scale for bound in (self.chosen.bounds.low, self.chosen.bounds.high))
         method = f"{self.chosen.method}, on the log ratio"
-        return FigureInterval(low=low, high=high, level=LEVEL, method=method, freedom=float(self.chosen.freedom))
+        share = self.chosen.runs_share
+        return FigureInterval(
+            low=low,
+            high=high,
+            level=LEVEL,
+            method=method,
+            freedom=float(self.chosen.freedom),
+            runs_share=share,
+            runs=("launches" if self.launches else "repeats") if share else None,
+        )
 
     def figure(self, definition: str, unit: str = "ratio", scale: float = 1.0) -> Figure:
         """Return the figure on its own scale: scale × exp(log); it has an interval if that supports a claim."""
@@ -225,7 +236,7 @@ def resampled_effect(figure: ResampledFigure, layout: ResamplingLayout, repeats:
     samples = value + (figure.samples - figure.value) * layout.inflation if chosen else figure.samples
     numbers = np.arange(layout.repeats, dtype=np.float64) if repeats is None else repeats
     draws = EffectDraws(samples, numbers, figure.repeats, layout.turns)
-    return Effect(value, layout.prompts, layout.repeats, chosen, draws, layout.anytime)
+    return Effect(value, layout.prompts, layout.repeats, chosen, draws, layout.anytime, layout.launches)
 
 
 def log_ratio(sums: CellSums, signs: Sequence[int], seed: int) -> Effect | None:

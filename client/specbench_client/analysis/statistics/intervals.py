@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -114,7 +114,9 @@ def with_prompts(
     below = math.hypot(value - runs.bounds.low, value_over_prompts - prompts.low)
     above = math.hypot(runs.bounds.high - value, prompts.high - value_over_prompts)
     method = f"{runs.method}; with that of prompts, which repeats share"
-    return ChosenInterval(IntervalBounds(value - below, value + above), method, runs.freedom)
+    squares = [(each.high - each.low) ** 2 for each in (runs.bounds, prompts)]
+    share = squares[0] / sum(squares) if sum(squares) else None
+    return ChosenInterval(IntervalBounds(value - below, value + above), method, runs.freedom, runs_share=share)
 
 
 def two_level_interval(
@@ -135,7 +137,8 @@ def two_level_interval(
     two_level = _two_level(figure.value, figure.influence, prompts, layout, quantile, how=how)
     if runs is None or runs.high - runs.low <= two_level.bounds.high - two_level.bounds.low:
         return two_level
-    return wider_interval(two_level.bounds, runs, layout)
+    chosen = wider_interval(two_level.bounds, runs, layout)
+    return chosen and replace(chosen, runs_share=two_level.runs_share)
 
 
 def _has_own_prompts(of_cells: Values) -> bool:
@@ -181,7 +184,7 @@ def _two_level(
     below, above = ((value - prompts.low) / critical, (prompts.high - value) / critical)
     parts = ((below + above) / 2) ** 2, _runs_variance(influence, layout)
     reach = quantile(parts, freedoms)
-    runs = float(np.sqrt(parts[1]))
+    runs, share = float(np.sqrt(parts[1])), parts[1] / sum(parts) if sum(parts) else None
     low, high = value - reach * np.hypot(below, runs), value + reach * np.hypot(above, runs)
     within = " within categories" if layout.stratified else ""
     method = (
@@ -189,7 +192,7 @@ def _two_level(
         f" the variance of {layout.repeats} repeats added"
     )
     freedom = float(np.clip(scipy.special.stdtridf(1 - TAIL, reach), min(freedoms), sum(freedoms)))
-    return ChosenInterval(IntervalBounds(float(low), float(high)), method, freedom, runs_error=runs)
+    return ChosenInterval(IntervalBounds(float(low), float(high)), method, freedom, runs_error=runs, runs_share=share)
 
 
 def _runs_variance(influence: Values, layout: ResamplingLayout) -> float:

@@ -68,7 +68,12 @@ class RowLayout(ResamplingLayout):
         """
         repeats, prompts = counts.any(axis=1), counts.any(axis=0)
         found = _layout(np.empty(0, np.int32), self.category_of[prompts], self.repeat_numbers[repeats])
-        return replace(found, turns=None if self.turns is None else self.turns[repeats], anytime=self.anytime)
+        return replace(
+            found,
+            turns=None if self.turns is None else self.turns[repeats],
+            anytime=self.anytime,
+            launches=self.launches,
+        )
 
     def taking_turns(self) -> RowLayout:
         """Return the layout of arms that change their order in every repeat."""
