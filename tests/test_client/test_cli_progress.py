@@ -17,7 +17,7 @@ from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.synthetic_records import SyntheticRun, record
 
 POINT_LINE = (
-    "none at concurrency 1, repeat 1/3, 1 requests (7 with warm-up and fillers), TPOT 10.0 ms, AL 1.00, 1 failed"
+    "none at concurrency 1, repeat 1/3, 1 requests (7 with warm-up and fillers), mean TPOT 10.0 ms, AL 1.00, 1 failed"
 )
 TIMES = r", 0:0\d:\d\d elapsed, about \d+:\d\d:\d\d left"
 """The end of a line about a point; the first one stands for those that are left at its load."""

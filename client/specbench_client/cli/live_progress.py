@@ -119,7 +119,7 @@ class LiveProgress:
         """Show the progress of the current engine group."""
         readings = {
             "{:.0f} tok/s with ramp and drain": progress.output_tokens_per_s,
-            "TPOT {:.1f} ms": progress.tpot_ms,
+            "mean TPOT {:.1f} ms": progress.tpot_ms,
             "AL {:.2f}": progress.acceptance_length,
             "{:+.1%} since the first window": progress.acceptance_change,
             "{} failed": progress.requests_failed or None,
