@@ -42,14 +42,23 @@ def confidence_sequence(blocks: Values, turns: Values | None = None) -> ChosenIn
     if blocks.size < 2 or not np.isfinite(blocks).all():
         return None
     count, freedom = blocks.size, runs_freedom(blocks.size, turns)
-    growth = 1 + count * PRIOR_VARIANCE
-    limit = (np.sqrt(growth) / (1 - LEVEL)) ** (2 / (freedom + 1))
-    if limit >= growth:
+    mean, half = float(blocks.mean()), half_width(runs_variance(blocks, turns), count, freedom, 1 - LEVEL)
+    if not np.isfinite(half):
         return None
-    squared = freedom * (limit - 1) / (1 - limit / growth)
-    mean, half = float(blocks.mean()), float(np.sqrt(runs_variance(blocks, turns) * squared / count))
     method = f"anytime-valid confidence sequence (mixture t) over {count} repeats{order_note(turns)}, unit: repeat"
     return ChosenInterval(IntervalBounds(mean - half, mean + half), method, float(freedom), over_repeats=True)
+
+
+def half_width(variance: float, count: float, freedom: float, miss: float) -> float:
+    """Return the half-width of the sequence for a mean of `count` values with this variance; infinite if unbounded.
+
+    `miss`: how often the sequence may ever miss the mean. `freedom`: that of the variance.
+    """
+    growth = 1 + count * PRIOR_VARIANCE
+    limit = (np.sqrt(growth) / miss) ** (2 / (freedom + 1))
+    if limit >= growth:
+        return float("inf")
+    return float(np.sqrt(variance * freedom * (limit - 1) / (1 - limit / growth) / count))
 
 
 def anytime_p_value(blocks: Values, turns: Values | None = None) -> float:
