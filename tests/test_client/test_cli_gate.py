@@ -151,7 +151,7 @@ def test_two_results_are_compared(
     printed = capsys.readouterr().out
     assert conclusion in printed
     if output == "json":
-        assert json.loads(printed)["schemaVersion"] == "specbench.io/comparison/v1"
+        assert json.loads(printed)["schemaVersion"] == "specbench.io/comparison/v2"
 
 
 def test_results_without_a_common_cell_are_rejected(

@@ -13,18 +13,18 @@ from specbench_api.api_model import ApiModel
 from specbench_client import documents
 
 FORMS = {
-    "specbench.io/comparison/v1": "259984338f12031f",
+    "specbench.io/comparison/v2": "9cd85fe4479327fd",
     "specbench.io/cost-model/v1": "dbb73df94a26d78c",
-    "specbench.io/curves/v1": "24736119053cf820",
-    "specbench.io/draft-lengths/v1": "c7d3173d74f0f7f7",
-    "specbench.io/drift/v1": "3b88b05d0668dc2c",
-    "specbench.io/gate/v1": "9a842d751863a49a",
+    "specbench.io/curves/v2": "f7e87668f6775e48",
+    "specbench.io/draft-lengths/v2": "ead05ee7526bdac5",
+    "specbench.io/drift/v2": "9c1311fc7d621ee6",
+    "specbench.io/gate/v2": "2709a08e725dc683",
     "specbench.io/manifest/v2": "94e745df14c54950",
-    "specbench.io/ngram/v1": "1198ee5c745270eb",
-    "specbench.io/oracle/v1": "94179e0eb2f97f11",
-    "specbench.io/point-summary/v4": "a082eb0f76e15289",
-    "specbench.io/recommendation/v2": "1fd9e920cff230fa",
-    "specbench.io/run-summary/v5": "93c22d43cb6d398b",
+    "specbench.io/ngram/v2": "4ec6e13478d4bd8c",
+    "specbench.io/oracle/v2": "f53e68ad0b7f7885",
+    "specbench.io/point-summary/v5": "733f2aef8387db03",
+    "specbench.io/recommendation/v3": "a468dae25f9a11e7",
+    "specbench.io/run-summary/v6": "e6eb38691e02249c",
 }
 """Version → hash of the form: of fields, types and bounds, without descriptions."""
 

@@ -109,7 +109,7 @@ class ComparedPair(ApiModel):
 class Comparison(ComparedPair):
     """Comparison of two results."""
 
-    schema_version: Literal["specbench.io/comparison/v1"] = "specbench.io/comparison/v1"
+    schema_version: Literal["specbench.io/comparison/v2"] = "specbench.io/comparison/v2"
     """Version of this document."""
     cells: list[ComparedFigure] = []
     """The figures that were compared."""
@@ -150,7 +150,7 @@ class GateTest(ApiModel):
 class GateReport(ComparedPair, GateStatus):
     """Whether a run passed its gate: what its status shows of it, and the evidence."""
 
-    schema_version: Literal["specbench.io/gate/v1"] = "specbench.io/gate/v1"
+    schema_version: Literal["specbench.io/gate/v2"] = "specbench.io/gate/v2"
     """Version of this document."""
     reason: GateReason
     """Why, as one word."""

@@ -121,7 +121,7 @@ class SpeedupCurve(ApiModel):
 class Curves(ApiModel):
     """All curves over one axis."""
 
-    schema_version: Literal["specbench.io/curves/v1"] = "specbench.io/curves/v1"
+    schema_version: Literal["specbench.io/curves/v2"] = "specbench.io/curves/v2"
     """Version of this document."""
     axis: str
     """The axis: concurrency, temperature, draft-tokens, input-tokens or output-tokens."""
@@ -196,7 +196,7 @@ class DraftLengthTable(ApiModel):
 class DraftLengths(ApiModel):
     """All tables of a run."""
 
-    schema_version: Literal["specbench.io/draft-lengths/v1"] = "specbench.io/draft-lengths/v1"
+    schema_version: Literal["specbench.io/draft-lengths/v2"] = "specbench.io/draft-lengths/v2"
     """Version of this document."""
     simulated: bool
     """Whether the engine was simulated, so that it is not a measurement."""

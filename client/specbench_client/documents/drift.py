@@ -111,7 +111,7 @@ class DriftChange(ApiModel):
 class DriftReport(ApiModel):
     """A comparison of a current log with a reference."""
 
-    schema_version: Literal["specbench.io/drift/v1"] = "specbench.io/drift/v1"
+    schema_version: Literal["specbench.io/drift/v2"] = "specbench.io/drift/v2"
     """Version of this document."""
     reference: DriftSide
     """The reference log."""

@@ -71,6 +71,10 @@ class CellReference(ApiModel):
         return f"{self.arm} on {self.workload} at {self.load}"
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class FigureInterval(ApiModel):
     """A confidence interval, and how it was computed."""
 
@@ -84,10 +88,10 @@ class FigureInterval(ApiModel):
     """How it was computed, and its sampling unit."""
     freedom: float | None = None
     """Degrees of freedom of the t distribution that determines its width; None for other methods."""
-    runs_share: Annotated[float | None, Field(exclude_if=operator.not_)] = None
+    runs_share: Annotated[float | None, Field(exclude_if=_is_none)] = None
     """Share of its variance that is differences between `runs`; the rest is that of prompts. Left out of documents
-    where the two were not separated or whole runs do not differ."""
-    runs: Annotated[Literal["repeats", "launches"] | None, Field(exclude_if=operator.not_)] = None
+    where the two were not separated."""
+    runs: Annotated[Literal["repeats", "launches"] | None, Field(exclude_if=_is_none)] = None
     """What `runs_share` is about. With a launch for each repeat, what else differs between repeats is in it, too."""
 
 

@@ -188,7 +188,7 @@ class WorkloadChoice(ArmChoice):
 class Recommendation(ApiModel):
     """The recommendation of a run. Its evidence is in `candidates`, each of which is a cell of the summary."""
 
-    schema_version: Literal["specbench.io/recommendation/v2"] = "specbench.io/recommendation/v2"
+    schema_version: Literal["specbench.io/recommendation/v3"] = "specbench.io/recommendation/v3"
     """Version of this document."""
     objective: Objective
     """What was optimised."""

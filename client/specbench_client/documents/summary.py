@@ -218,7 +218,7 @@ class LoadResult(ApiModel):
 class PointSummary(LoadResult):
     """Results of one point."""
 
-    schema_version: Literal["specbench.io/point-summary/v4"] = "specbench.io/point-summary/v4"
+    schema_version: Literal["specbench.io/point-summary/v5"] = "specbench.io/point-summary/v5"
     """Version of this document."""
     hash: str
     """Hash of the point."""
@@ -401,7 +401,7 @@ class RunConclusion(ApiModel):
 class RunSummary(RunConclusion):
     """Results of a run: summary.json."""
 
-    schema_version: Literal["specbench.io/run-summary/v5"] = "specbench.io/run-summary/v5"
+    schema_version: Literal["specbench.io/run-summary/v6"] = "specbench.io/run-summary/v6"
     """Version of this document."""
     points_total: int
     """Number of points in the plan."""

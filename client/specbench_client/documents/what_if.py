@@ -126,7 +126,7 @@ class BatchHeadroom(ApiModel):
 class OracleReport(WhatIfReport):
     """What `specbench analyze oracle` prints as JSON."""
 
-    schema_version: Literal["specbench.io/oracle/v1"] = "specbench.io/oracle/v1"
+    schema_version: Literal["specbench.io/oracle/v2"] = "specbench.io/oracle/v2"
     """Version of this document."""
     drafter: str
     """Name of the arm or method."""
@@ -171,7 +171,7 @@ class NgramSetting(ApiModel):
 class NgramReport(WhatIfReport):
     """What `specbench analyze ngram` prints as JSON."""
 
-    schema_version: Literal["specbench.io/ngram/v1"] = "specbench.io/ngram/v1"
+    schema_version: Literal["specbench.io/ngram/v2"] = "specbench.io/ngram/v2"
     """Version of this document."""
     token_ids: str
     """Origin of the token ids: the file itself, or a tokenizer."""

@@ -161,7 +161,7 @@ def _what_would_decide(gain: Figure, repeats: int, worth: float) -> str:
     needed = repeats * min((now / then for now, then in now_and_then if then > 0), default=math.inf) ** 2
     more = f"about {math.floor(needed) + 1} repeats" if needed < REPEATS_MAX else "more requests in each repeat"
     share, unit = gain.interval.runs_share, gain.interval.runs
-    if not share:
+    if share is None:
         return f"{more}, or more prompts, would decide"
     half = (gain.interval.high - gain.interval.low) / 2
     part = f"{half * math.sqrt(share):.2f} of the ± {half:.2f} are differences between {unit}"  # squares add up

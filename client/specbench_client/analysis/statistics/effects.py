@@ -163,7 +163,7 @@ class Effect:
             method=method,
             freedom=float(self.chosen.freedom),
             runs_share=share,
-            runs=("launches" if self.launches else "repeats") if share else None,
+            runs=None if share is None else "launches" if self.launches else "repeats",
         )
 
     def figure(self, definition: str, unit: str = "ratio", scale: float = 1.0) -> Figure:
