@@ -351,6 +351,7 @@ def test_fields_that_a_server_rejects_are_no_other_work(fields: dict[str, Any]) 
     ("earlier", "later", "expected"),
     [
         ({"draft_sampling": "greedy"}, {"draft_sampling": "probabilistic"}, "Draft sampling greedy → probabilistic"),
+        ({"drafter_at_work": False}, {"drafter_at_work": True}, "Drafter at work false → true"),
         (None, {"gpu": "H100"}, "Hardware not known → recorded"),
     ],
 )  # fmt: skip

@@ -31,6 +31,8 @@ _OBSERVED = (
 )
 _EXCLUDED_FACTS = (FactName.ENGINE_VERSION, FactName.MODEL, FactName.IMAGE, FactName.STARTED)
 """Facts that are reported under another name here, or that always differ."""
+_OF_DRAFTERS = (FactName.DRAFTER_AT_WORK,)
+"""Facts that differ between the arms of a run, but not between two results of the same arms."""
 
 
 def differences(before: StoredResult, after: StoredResult) -> list[Difference]:
@@ -125,7 +127,8 @@ def _facts(before: StoredResult, after: StoredResult) -> Iterator[tuple[str, str
     if bool(before.launches) != bool(after.launches):
         yield "Hardware", _whether(before), _whether(after)
     for name, about in FACTS.items():
-        if about.comparability in (FactComparability.MUST, FactComparability.NOTED) and name not in _EXCLUDED_FACTS:
+        compared = about.comparability in (FactComparability.MUST, FactComparability.NOTED) or name in _OF_DRAFTERS
+        if compared and name not in _EXCLUDED_FACTS:
             old, new = (
                 known_values(_text(value) for launch in side.launches if (value := launch.value(name)) is not None)
                 for side in (before, after)
