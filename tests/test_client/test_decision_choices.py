@@ -236,7 +236,7 @@ def test_all_invalid_cells_give_no_recommendation_with_a_reason() -> None:
     assert unknown_in(choice) == [(arm, "1", "invalid (ClientSaturated)") for arm in ("none", "ngram")]
     assert found.sentence == (
         "For throughput: inconclusive: no arm could be judged;"
-        " the baseline, ngram are unknown at 1 (invalid (ClientSaturated)): measure again (the run is not trustworthy)"
+        " the baseline, ngram are unknown at 1, invalid (ClientSaturated): measure again (the run is not trustworthy)"
     )
     assert (
         "The run is not trustworthy (ClientSaturated, ChunksCoalesced), and neither is this recommendation: the run's"
@@ -370,7 +370,7 @@ def drafted(load: int, **states: float | str | None) -> list[Given]:
     return [cells[arm] for arm in states if arm in cells]
 
 
-EAGLE3_AT_1 = "eagle3 is unknown at 1 (invalid (ClientSaturated)): measure again"
+EAGLE3_AT_1 = "eagle3 is unknown at 1, invalid (ClientSaturated): measure again"
 
 
 @pytest.mark.runs
@@ -905,7 +905,7 @@ def test_a_load_that_could_not_be_judged_is_named_with_its_reason_and_a_remedy()
     invalid = Given("none", 1, valid=False, findings={"ClientSaturated": Severity.INVALID})
     (choice,) = decide(invalid, Given("none", 8, tps=500, tpot=40), request=tpot(30)).choices
     assert choice.why == (
-        "no arm is known to meet the targets; the baseline is unknown at 1 (invalid (ClientSaturated)): measure again"
+        "no arm is known to meet the targets; the baseline is unknown at 1, invalid (ClientSaturated): measure again"
     )
 
 

@@ -116,10 +116,15 @@ def unknown_words(cells: Iterable[UnknownCell]) -> str:
     for (arm, why), at in loads.items():
         arms.setdefault((", ".join(at), why), []).append("the baseline" if arm == BASELINE_NAME else arm)
     clauses = [
-        f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} unknown at {at}{why and f' ({why})'}"
+        f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} unknown at {at}{_after_place(why)}"
         for (at, why), names in arms.items()
     ]
     return f"{'; '.join(clauses)}: measure again" if clauses else ""
+
+
+def _after_place(why: str) -> str:
+    """Return a reason in brackets, unless it contains some."""
+    return f", {why}" if "(" in why else why and f" ({why})"
 
 
 class ArmChoice(ApiModel):
