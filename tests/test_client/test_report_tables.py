@@ -227,7 +227,6 @@ def test_speedup_is_followed_by_its_conclusion_unless_it_is_significant() -> Non
     assert speedup_text(cell, cell.speedup).endswith("]")
 
 
-@pytest.mark.runs
 @pytest.mark.parametrize(
     ("compared", "own", "baseline", "counts"),
     [(3, 3, 3, []), (2, 3, 2, ["2", "3", "2"]), (2, 2, 3, ["2", "2", "3"]), (None, 3, 2, [])],
@@ -244,6 +243,7 @@ def test_a_speedup_over_fewer_repeats_than_other_figures_is_noted(
     assert re.findall(r"over (\d)", caption) == counts
 
 
+@pytest.mark.runs
 def test_an_invalid_load_is_marked_in_the_speedup_or_without_a_baseline_in_the_load() -> None:
     invalid = [cell.model_copy(update={"valid": False}) for cell in plain().cells]
     compared = plain().model_copy(update={"cells": invalid})
