@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,28 +93,26 @@ class Race:
         """How often one interval may ever miss, so that all of a load together miss as often as LEVEL allows."""
         return (1 - LEVEL) / max(1, 2 * self.arms - 1)
 
-    def open_arms(self, speeds: Mapping[int, Speeds]) -> dict[int, dict[int, float]]:
+    def open_arms(self, models: Mapping[int, SpeedModel]) -> dict[int, dict[int, float]]:
         """Return the arms that may still change the answer, each with its loads and its log ratio to the leader.
 
         An arm is out where it is shown to gain less than `worth`, or to be no more than `worth` better than the leader.
         """
         found: dict[int, dict[int, float]] = {}
-        for load in self.loads:
-            model = SpeedModel.fit(speeds[load])
+        for load, model in models.items():
             leader = model.leader()
             for arm in model.column_of.keys() - {BASELINE}:
                 gain, ahead = (model.difference(arm, other, self.miss) for other in (BASELINE, leader))
                 is_known = gain.low > 0 if arm == leader else ahead.high <= self.worth
                 if not is_known and gain.high > self.worth:
                     found.setdefault(arm, {})[load] = ahead.value
-            rivals = [arm for arm in found if arm != leader and load in found[arm]]
-            if rivals:
+            if any(load in loads for arm, loads in found.items() if arm != leader):
                 found.setdefault(leader, {})[load] = 0.0
         return found
 
-    def next_round(self, speeds: Mapping[int, Speeds], most: int) -> dict[int, list[int]]:
+    def next_round(self, models: Mapping[int, SpeedModel], most: int) -> dict[int, list[int]]:
         """Return at most so many arms to launch next, the best first, each with its loads; empty at the end."""
-        ranked = sorted(self.open_arms(speeds).items(), key=lambda each: -max(each[1].values()))
+        ranked = sorted(self.open_arms(models).items(), key=lambda each: -max(each[1].values()))
         return {arm: list(loads) for arm, loads in ranked[:most]}
 
 
@@ -134,13 +131,14 @@ class RaceResult:
     covered: bool
 
 
-def run_race(race: Race, truth: Callable[[int, int], float], measure: Callable[[int], Callable[[int], float]],
-             rounds: int) -> RaceResult:  # fmt: skip
+def run_race(
+    race: Race, truth: Callable[[int, int], float], measure: Callable[[int], Callable[[int], float]], rounds: int
+) -> RaceResult:
     """Run a race. `truth`: log speed-up of an arm at a load. `measure`: launches an arm, and returns log speeds."""
     speeds: dict[int, dict[tuple[int, int], float]] = {load: {} for load in race.loads}
     to_launch = {arm: list(race.loads) for arm in range(1, race.arms + 1)}
     launches, covered = 0, True
-    for number in count():
+    for number in range(rounds):
         used = {load: None for loads in to_launch.values() for load in loads}
         for arm, loads in {BASELINE: list(used), **to_launch}.items():
             launch = measure(arm)
@@ -151,8 +149,8 @@ def run_race(race: Race, truth: Callable[[int, int], float], measure: Callable[[
         for load, model in models.items():
             gains = {arm: model.difference(arm, BASELINE, race.miss) for arm in model.column_of.keys() - {BASELINE}}
             covered &= all(gain.low <= truth(arm, load) <= gain.high for arm, gain in gains.items())
-        to_launch = race.next_round(speeds, max(CONTENDERS_MIN, math.ceil(race.arms / 2 ** (number + 1))))
-        if not to_launch or number + 1 == rounds:
+        to_launch = race.next_round(models, max(CONTENDERS_MIN, math.ceil(race.arms / 2 ** (number + 1))))
+        if not to_launch:
             break
     leads = {load: model.difference(model.leader(), BASELINE, race.miss) for load, model in models.items()}
     return RaceResult(

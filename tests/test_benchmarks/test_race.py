@@ -34,9 +34,9 @@ def test_what_all_arms_of_a_round_share_is_no_difference_between_arms() -> None:
 
 
 def test_a_single_round_decides_nothing() -> None:
-    race = Race(3, [1])
-    assert set(race.open_arms({1: speeds_of(GAINS, 1)})) == {1, 2, 3}
-    assert list(race.next_round({1: speeds_of(GAINS, 1)}, 2)) == [2, 3], "the fastest first"
+    race, models = Race(3, [1]), {1: SpeedModel.fit(speeds_of(GAINS, 1))}
+    assert set(race.open_arms(models)) == {1, 2, 3}
+    assert list(race.next_round(models, 2)) == [2, 3], "the fastest first"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,8 @@ def test_a_single_round_decides_nothing() -> None:
 def test_an_arm_is_launched_only_while_it_may_change_the_answer(
     gains: Mapping[int, float], noise: float, open_arms: set[int]
 ) -> None:
-    assert set(Race(3, [1]).open_arms({1: speeds_of(gains, 4, noise=noise)})) == open_arms
+    models = {1: SpeedModel.fit(speeds_of(gains, 4, noise=noise))}
+    assert set(Race(3, [1]).open_arms(models)) == open_arms
 
 
 @pytest.mark.parametrize(("rounds", "ended"), [(1, False), (9, True)])

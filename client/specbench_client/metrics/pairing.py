@@ -119,11 +119,9 @@ def pair_requests(arm: Table, baseline: Table, plan: Plan | None) -> Pairs:
     left, right = np.concatenate(lefts), np.concatenate(rights)
     order = np.argsort(left, kind="stable")
     pairs = Pairs(arm.at(left[order]), baseline.at(right[order]), sum(candidates), sum(unpaired_later))
-    return (
-        pairs
-        if plan is None
-        else replace(pairs, alternating=plan.alternates, anytime=plan.stop is not None, launches=plan.launches_repeats)
-    )
+    if plan is None:
+        return pairs
+    return replace(pairs, alternating=plan.alternates, anytime=plan.stop is not None, launches=plan.launches_repeats)
 
 
 def _match(

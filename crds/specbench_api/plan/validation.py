@@ -131,15 +131,18 @@ def _duplicates(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     """Report arms or workloads that differ only in their name, which is a label: they would be the same point."""
     first, level = spec.workloads[0], spec.load.levels[0]
     rows = _rows_of_drafters(spec)
-    endpoints = [Arm(name=endpoint.name, endpoint=endpoint) for endpoint in spec.engine.endpoints or []]
-    drafting, running = (
-        [(row, arm.name, point_hash(spec, arm, first, level, 0)) for row, arm in numbered]
-        for numbered in ([(rows[arm.name], arm) for arm in arms if arm.drafter], enumerate(endpoints))
-    )
-    workloads = [(row, work.name, point_hash(spec, arms[0], work, level, 0)) for row, work in enumerate(spec.workloads)]
+    drafting = [(rows[arm.name], arm) for arm in arms if arm.drafter]
+    running = enumerate(Arm(name=each.name, endpoint=each) for each in spec.engine.endpoints or [])
+    by_field = {
+        "drafters": [(row, arm.name, point_hash(spec, arm, first, level, 0)) for row, arm in drafting],
+        "engine.endpoints": [(row, arm.name, point_hash(spec, arm, first, level, 0)) for row, arm in running],
+        "workloads": [
+            (row, work.name, point_hash(spec, arms[0], work, level, 0)) for row, work in enumerate(spec.workloads)
+        ],
+    }
     return [
         Problem(f"spec.{field}[{row}]", f"{name!r} differs from {other!r} only in its name", "remove one of them")
-        for field, numbered in (("drafters", drafting), ("engine.endpoints", running), ("workloads", workloads))
+        for field, numbered in by_field.items()
         for index, (row, name, digest) in enumerate(numbered)
         for _, other, earlier in numbered[:index]
         if digest == earlier

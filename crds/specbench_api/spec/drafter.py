@@ -20,8 +20,8 @@ from specbench_api.spec.engine import Argument
 
 BASELINE_NAME = "none"
 """Name of the arm without a drafter."""
-NAME_MAX = 32
-"""Maximum length of an arm's name."""
+ARM_NAME_MAX = 32
+_NAME_BEFORE_TOKENS = ARM_NAME_MAX - len("-k64")
 TOKENS_DEFAULT = 3
 DraftTokens = Annotated[int, Field(ge=1, le=64)]
 """Draft tokens per step."""
@@ -133,14 +133,14 @@ class Drafter(RuledModel):
             ),
         ),
         ValidationRule(
-            f"!has(self.tryTokens) || size(self.name) <= {NAME_MAX - len('-k64')}",
+            f"!has(self.tryTokens) || size(self.name) <= {_NAME_BEFORE_TOKENS}",
             "name is too long for tryTokens, which appends -k and the draft length: shorten it to"
-            f" {NAME_MAX - len('-k64')} characters",
-            lambda drafter: drafter.try_tokens is None or len(drafter.name) <= NAME_MAX - len("-k64"),
+            f" {_NAME_BEFORE_TOKENS} characters",
+            lambda drafter: drafter.try_tokens is None or len(drafter.name) <= _NAME_BEFORE_TOKENS,
         ),
     )
 
-    name: Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
+    name: Annotated[str, Field(min_length=1, max_length=ARM_NAME_MAX, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
     """Name of the arm in tables and status: lower-case letters, digits and dashes."""
     method: Method
     """The method of drafting. docs/reference/engines.md lists the engines and versions that support each."""

@@ -18,7 +18,7 @@ from specbench_api.launch.registry import LAUNCHERS, launch_problems
 from specbench_api.launch.sglang import ADAPTIVE
 from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Arm, Plan
-from specbench_api.spec.drafter import Drafter, DraftLength
+from specbench_api.spec.drafter import ARM_NAME_MAX, Drafter, DraftLength
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
 from specbench_client.analysis.curves.axes import CurveCell
@@ -36,7 +36,6 @@ SCHEDULE_ENGINES = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.TENSORRT_LLM)
 NO_SETTING = "the engine has no setting for draft lengths by batch size"
 NO_BATCH = "a schedule goes by batch size, which only loads of a fixed concurrency without think time determine"
 NOTHING_PAYS = "no draft length pays at any measured load: leave drafting off"
-_NAME_MAX = 32
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ def _schedule(
     assert longest is not None
     drafter = longest.model_copy(
         update={
-            "name": f"{longest.name[: _NAME_MAX - len('-schedule')]}-schedule",
+            "name": f"{longest.name[: ARM_NAME_MAX - len('-schedule')]}-schedule",
             "draft_lengths": rows,
             "num_speculative_tokens": max(lengths),
         }
