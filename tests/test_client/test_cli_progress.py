@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,8 @@ from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.synthetic_records import SyntheticRun, record
 
 POINT_LINE = (
-    "none at concurrency 1, repeat 1/3, 1 requests (7 with warm-up and fillers), mean TPOT 10.0 ms, AL 1.00, 1 failed"
+    "none at concurrency 1, repeat 1/3, 1 request (7 with fillers and 5 for warm-up), mean TPOT 10.0 ms, AL 1.00,"
+    " 1 failed"
 )
 TIMES = r", 0:0\d:\d\d elapsed, about \d+:\d\d:\d\d left"
 """The end of a line about a point; the first one stands for those that are left at its load."""
@@ -38,7 +40,7 @@ def test_current_point_is_shown_with_its_load(world: SyntheticRun, load: str, wo
     with LiveProgress(world.plan, []) as live:
         live.progress(progress)
         _, point = live._bars.tasks
-    assert point.description == f"none at {words}, repeat 1/3: measuring"
+    assert point.description == f"none at {words}, repeat 1/3"
 
 
 def test_a_server_that_answers_nothing_is_named_once_for_each_stall(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,6 +76,37 @@ def test_a_run_with_a_stop_rule_ends_with_what_it_has() -> None:
     with LiveProgress(plan, [point.hash for point in plan.points[:3]]) as live:
         assert live._bars.tasks[0].total == len(plan.points)
     assert live._bars.tasks[0].total == 3
+
+
+@pytest.mark.parametrize("columns", [110, 149])
+def test_a_point_with_all_its_figures_is_one_line(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    tracker = tracker_in_warmup(SyntheticRun(), 5)
+    tracker.start_load()
+    tracker.add(record(acceptance_source="per_step"))
+    live = LiveProgress(SyntheticRun().plan, [])
+    live.progress(replace(tracker.current(), output_tokens_per_s=1234.0))
+    live._console.print(live._bars.make_tasks_table(live._bars.tasks))
+    _, point = capsys.readouterr().err.splitlines()
+    assert "1234 tok/s" in point
+    assert "AL 1.00" in point
+
+
+@pytest.mark.parametrize(("conversations", "named"), [(1, False), (2, True), (None, False)])
+def test_a_point_names_its_conversations_if_they_have_several_turns(
+    conversations: int | None, capsys: pytest.CaptureFixture[str], *, named: bool
+) -> None:
+    plan = SyntheticRun().plan
+    plan = plan.model_copy(update={"load": plan.load.model_copy(update={"requests": conversations})})
+    tracker = tracker_in_warmup(SyntheticRun(), 0)
+    tracker.start_load()
+    tracker.add(record())
+    tracker.phase = STORING
+    with LiveProgress(plan, []) as live:
+        live.progress(tracker.current())
+    assert (f"1 request of {conversations} conversation" in capsys.readouterr().err) == named
 
 
 @pytest.mark.parametrize("columns", [60, 80])

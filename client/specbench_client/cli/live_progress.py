@@ -16,13 +16,14 @@ from rich.table import Column
 from specbench_api.plan.plan import REPEATS_TO_DECIDE, EngineGroup, Plan, Point
 from specbench_api.spec.load import Level
 from specbench_client.cli.output import ProgressConsole
+from specbench_client.documents.figure import counted
 from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.drive.load_probes import PER_STREAM
-from specbench_client.drive.progress import STORING, WARMUP, Progress
+from specbench_client.drive.progress import MEASURING, STORING, WARMUP, Progress
 from specbench_client.trust.check_type import list_names
 
-WIDE = 100
-"""Columns of a terminal from which the display has bars."""
+WIDE = 150
+"""Columns of a terminal from which the display has bars, which would wrap what is beside them on a narrower one."""
 STALLED_S = 30.0
 """If no request ends for so long, the display reports it."""
 LONG_S = 600.0
@@ -126,7 +127,8 @@ class LiveProgress:
         }
         so_far = [text.format(value) for text, value in readings.items() if value is not None]
         place = self._place(progress)
-        description = f"{place}: {progress.phase}" if progress.point else f"{place} {progress.phase}"
+        phase = "" if progress.phase == MEASURING else f"{':' * bool(progress.point)} {progress.phase}"
+        description = f"{place}{phase}"  # The counts show that it is measuring.
         done, total, bound = progress.requests_done, progress.requests_total, ""
         if progress.phase == WARMUP and progress.warmup_done is not None:
             done, total, bound = progress.warmup_done, progress.warmup_most, "or until steady"
@@ -145,7 +147,10 @@ class LiveProgress:
             began_s, self._ended_s = self._ended_s, self._bars.tasks[0].elapsed or 0.0
             took_s = self._took_s[point.hash] = (self._ended_s - began_s) * (1.0 - warmup)
             self._cell_took_s[point.workload, point.level].append(took_s)
-            sent = f"{done} requests ({progress.requests_sent} with warm-up and fillers)"
+            asked = self._plan.load.requested(point.level)
+            turns = f" of {counted(asked, 'conversation')}" if asked not in (None, done) else ""
+            warm = f" and {progress.warmup_done} for warm-up" if progress.warmup_done else ""
+            sent = f"{counted(done, 'request')}{turns} ({progress.requests_sent} with fillers{warm})"
             self._print(", ".join([place, sent, *so_far, self._times(progress.group)]))
             if point.repeat == 0:
                 self._show_forecast()
