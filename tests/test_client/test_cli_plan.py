@@ -242,7 +242,7 @@ def test_too_few_prompts_are_named_before_the_run(
     resource = simulated_run(load={"concurrency": [32]})
     workload = resource["spec"]["workloads"][0]
     workload["dataset"] |= selected
-    prompt_loading._warn_once.cache_clear()
+    prompt_loading.warn_once.cache_clear()
     assert exit_code([command, str(write_run(tmp_path, resource))]) == Exit.OK
     prompts = 4 if "count" in selected else 2
     message = f"the figures of workload 'mixed' rest on {prompts} different prompts and are valid only for those"

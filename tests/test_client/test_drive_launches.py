@@ -29,7 +29,7 @@ from specbench_client.store import retrying as retrying_module
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.locations import open_store
 from specbench_client.workload.prompt_lengths import EncodingMissing
-from specbench_client.workload.prompts import Prompts
+from specbench_client.workload.prompts import Prompts, warn_once
 from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.ports import free_port
 from specbench_testing.reference_tokenizers import WordEncoding
@@ -257,6 +257,31 @@ def test_longer_recorded_answers_than_the_workload_allows_are_rejected(tmp_path:
     )
     with pytest.raises(BadInput, match=message):
         load_workload_prompts(plan, ["chat"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("load", "running", "few"),
+    [
+        ({"requests": 4}, False, True),
+        ({"requests": 5}, False, False),
+        ({}, False, False),
+        ({"requests": 4, "repeats": 3}, False, True),
+        ({"requests": 4, "repeats": 3}, True, False),
+        ({"requestsPerStream": 2, "concurrency": [4, 2]}, False, True),
+    ],
+    ids=["few", "enough", "all", "the same in each repeat", "others in each repeat", "at the lightest load"],
+)
+def test_a_load_that_sends_few_prompts_is_named_before_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, load: dict[str, Any], *, running: bool, few: bool
+) -> None:
+    (tmp_path / "five.jsonl").write_text("".join(f'{{"id": "{n}", "prompt": "p {n}"}}\n' for n in range(5)))
+    edits: dict[str, Any] = {"spec.workloads[0].dataset": {"source": "jsonl", "uri": "five.jsonl"}}
+    edits["spec.load"] = {"concurrency": [2], "repeats": 1, **load}
+    if running:
+        edits |= {"spec.engine": {"kind": "external", "endpoints": ENDPOINTS}, "spec.drafters": []}
+    warn_once.cache_clear()
+    load_workload_prompts(lay_out(run_of(edits)), ["chat"], tmp_path)
+    assert ("TooFewPrompts" in caplog.text) == few
 
 
 PLAN = SyntheticRun().plan

@@ -32,7 +32,8 @@ def select_run(where: str, *, latest: bool, ended: bool = False) -> Run:
         return Run(store)
     runs = runs_below(store)
     if not runs:
-        raise BadInput(f"{where}: contains no run (no {PLAN}): give the folder that `specbench run --results` wrote to")
+        what = f"give a results folder, or a run's own folder in it, {run_root('NAMESPACE', 'NAME', 'UID')}"
+        raise BadInput(f"{where}: contains no run (no {PLAN}): {what}")
     if len(runs) == 1:
         return runs[0]
     found = sorted(((_when(run), run) for run in runs), key=lambda each: each[0], reverse=True)

@@ -20,11 +20,12 @@ from specbench_api.spec.dataset import Source
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Workload
 from specbench_client.dialects.registry import dialect_of
+from specbench_client.documents.minimum_samples import MIN_PROMPTS, few_prompts
 from specbench_client.errors import BadInput
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_client.workload.chat_template.template import AppliedTemplate, render_prompts
 from specbench_client.workload.prompt_lengths import LoadEncoding, cached_encoding, measure_lengths
-from specbench_client.workload.prompts import Prompts, load_workload
+from specbench_client.workload.prompts import Prompts, load_workload, warn_once
 from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.selection import round_robin
 
@@ -56,6 +57,7 @@ def _load_one(plan: Plan, workload: Workload, base_dir: Path) -> WorkloadPrompts
     declared = workload.client_template
     prompts = load_workload(workload, base_dir)
     _reject_too_long_answers(workload, prompts.rows)
+    _warn_of_few_requests(plan, workload, len(prompts.rows))
     if problem := default_slots_problem(plan, workload, prompts.rows):
         raise BadInput(problem)
     if declared is None:
@@ -80,6 +82,14 @@ def _reject_too_long_answers(workload: Workload, rows: Sequence[Prompt]) -> None
             f"workload {workload.name!r}: {len(long)} of {len(rows)} answers are to be longer than output.maxTokens"
             f" {allowed}, the first in {first}: set output.maxTokens to {longest}"
         )
+
+
+def _warn_of_few_requests(plan: Plan, workload: Workload, prompts: int) -> None:
+    """Warn if some load sends fewer different prompts of a dataset with enough of them."""
+    repeats = plan.load.repeats if plan.repeats_continue else 1
+    sent = min((plan.load.requested(level) or prompts) * repeats for level in plan.load.levels)
+    if sent < MIN_PROMPTS <= prompts:
+        warn_once(f"{few_prompts(workload.name, sent)} (TooFewPrompts): send more requests")
 
 
 def default_slots_problem(plan: Plan, workload: Workload, rows: Sequence[Prompt]) -> str:

@@ -92,7 +92,7 @@ def load_workload(workload: Workload, base_dir: Path, ruler: LoadEncoding = cach
     expected = None if answers is None else answers.expected
     loaded = load_prompts(workload.dataset, base_dir, ruler, with_tools=by_client, expected=expected)
     if len(loaded.rows) < MIN_PROMPTS:
-        _warn_once(f"{few_prompts(workload.name, len(loaded.rows))} (TooFewPrompts): use more prompts")
+        warn_once(f"{few_prompts(workload.name, len(loaded.rows))} (TooFewPrompts): use more prompts")
     prompts = _with_waits(workload, loaded)
     if answers is not None:
         _reject_unjudged(prompts.rows, answers, workload.name)
@@ -188,7 +188,7 @@ def select_prompts(
     found = check_rows(rows, dataset, with_tools=with_tools, expected=expected, unreadable=unreadable)
     reject_faults(found, dataset)
     if unsent := unsent_text(found.rows):
-        _warn_once(f"{dataset.where}: {unsent}")
+        warn_once(f"{dataset.where}: {unsent}")
     eligible = _of_suitable_length(found.prompts, dataset, ruler)
     used = select_subset(eligible, dataset)
     if not used:
@@ -200,7 +200,7 @@ def select_prompts(
 
 
 @cache
-def _warn_once(message: str) -> None:
+def warn_once(message: str) -> None:
     """Log a warning; a run loads its prompts several times."""
     _log.warning("warning: %s", message)
 

@@ -217,8 +217,8 @@ def _make_gap(key: CellKey, reason: ComparisonGapReason, message: str, metric: s
 
 
 SHARED = (
-    "Before and after are over the requests that both results answered, each of which counts equally: a report has all"
-    " requests of its run, and may show other figures."
+    "Before and after are over the requests that both results answered, each of which counts equally, and tpot is the"
+    " mean over their tokens: a report has all requests of its run and medians, and may show other figures."
 )
 APART = (
     "The two results were measured at different times. Ratios of times and throughput include differences between days"
