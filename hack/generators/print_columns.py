@@ -26,7 +26,7 @@ RUN_COLUMNS = (
     _column("Progress", ".status.progress", "Measured points of all points, and what is being measured."),
     _column("Best", ".status.best", "Largest speed-up that is distinguishable from 1; or none faster."),
     _TRUST,
-    _column("Problem", ".status.problem", "What is wrong: reasons, which docs/reference/conditions.md lists."),
+    _column("Problem", ".status.problem", 'What is wrong: reasons, as in docs, "Conditions, reasons and events".'),
     _column("Engine", ".spec.engine.kind", wide=True),
     _column("Model", ".spec.model.name", wide=True),
     _column("Gate", ".status.gate.reason", "Outcome of spec.gate.", wide=True),

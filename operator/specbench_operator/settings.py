@@ -233,7 +233,7 @@ def _reject_unknown(env: Mapping[str, str]) -> None:
     for name in sorted(env):
         if name.startswith(PREFIX) and name not in variables:
             near = difflib.get_close_matches(name.removeprefix(PREFIX).lower(), known, n=1)
-            page = "docs/reference/chart.md"
+            page = 'docs, "specbench: the Helm chart"'
             remedy = f"did you mean {_variable(near[0])}?" if near else f"remove it, or use a setting in {page}"
             raise Stop("BadSettings", f"{name} is not a setting of the operator: {remedy}")
 

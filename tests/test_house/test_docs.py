@@ -30,6 +30,19 @@ def test_every_example_is_a_valid_run(file: Path) -> None:
     assert expand(resource).points
 
 
+def test_pages_are_named_by_their_titles() -> None:
+    """A wheel and a cluster have no files of the repository."""
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "helm/specbench/README.md"]
+    titles = [found.group(1) for page in pages if (found := re.match(r"# (.+)", page.read_text(encoding="utf-8")))]
+    files = [file for folder in ("client", "crds", "operator") for file in (ROOT / folder).rglob("*.py")]
+    text = " ".join(" ".join(file.read_text(encoding="utf-8") for file in files).split())
+    named = re.findall(r'docs, \\?"([^"\\]+)', text)
+    assert len(named) > 20
+    assert [name for name in named if not any(re.match(rf"{re.escape(name)}([:,]|$)", title) for title in titles)] == []
+    resources = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "crds").glob("*.yaml"))
+    assert re.findall(r"\S+\.md\b", resources) == []
+
+
 @pytest.mark.process
 def test_the_commands_of_the_laptop_tutorial_succeed_in_order(tmp_path: Path) -> None:
     """Uses the tutorial because the README uses vLLM, which cannot run here."""

@@ -114,8 +114,8 @@ def test_an_invalid_value_is_refused_with_its_name(name: str, value: str) -> Non
     [
         ("SPECBENCH_RESYNCS_S", r"did you mean SPECBENCH_RESYNC_S\?"),
         ("SPECBENCH_resync_s", r"did you mean SPECBENCH_RESYNC_S\?"),
-        ("SPECBENCH_LEASE_DURATION_S", "remove it, or use a setting in docs/reference/chart.md"),
-        ("SPECBENCH_", "remove it, or use a setting in docs/reference/chart.md"),
+        ("SPECBENCH_LEASE_DURATION_S", 'remove it, or use a setting in docs, "specbench: the Helm chart"'),
+        ("SPECBENCH_", 'remove it, or use a setting in docs, "specbench: the Helm chart"'),
     ],
 )
 def test_an_unknown_variable_is_refused_with_the_closest_setting(name: str, remedy: str) -> None:

@@ -127,7 +127,7 @@ class CampaignStatus(ApiModel):
     phase: CampaignPhase | None = None
     """One-word state for print columns, derived from the conditions."""
     conditions: Annotated[list[CampaignCondition], Field(max_length=16), KeyedBy("type")] = []
-    """Conditions, each with its reason and message; docs/reference/conditions.md lists types and reasons."""
+    """Conditions, each with its reason and message. Types and reasons: docs, "Conditions, reasons and events"."""
     round: CampaignRound | None = None
     """The current round, or the last one."""
     counts: RunCounts = RunCounts()

@@ -16,7 +16,7 @@ from specbench_api.spec.model import PvcModel
 
 
 class Source(Names):
-    """Where prompts come from, and with it the format of their file. docs/reference/workloads.md describes each."""
+    """Where prompts come from, and with it the format of their file. Each source: docs, "Workloads"."""
 
     JSONL = "jsonl"
     PARQUET = "parquet"
@@ -229,12 +229,11 @@ class Selection(RuledModel):
     )
 
     source: Source
-    """The prompt source, such as `mt-bench` or `jsonl`; docs/reference/workloads.md lists them. jsonl, parquet and csv
-    read your own columns: id, category, and one of prompt, turns, messages or token_ids."""
+    """The prompt source, such as `mt-bench` or `jsonl`; all: docs, "Workloads". jsonl, parquet and csv read your own
+    columns: id, category, and one of prompt, turns, messages or token_ids."""
     config: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     """Part or form of a source that has several: `throughput_8k`. Without it: the first in
-    docs/reference/workloads.md.
-    """
+    docs, "Workloads"."""
     uri: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     """The file: `s3://bucket/key`, `hf://datasets/OWNER/NAME/FILE`, or a path (relative to the spec with `specbench
     run`; on a cluster, below /usr/share/specbench in the client's image). Gzip is decompressed. Without it the prompts

@@ -28,7 +28,7 @@ DraftTokens = Annotated[int, Field(ge=1, le=64)]
 
 
 class Method(Names):
-    """Methods of drafting. docs/reference/engines.md lists the engines and versions that support each."""
+    """Methods of drafting. Engines and versions that support each: docs, "Engines and drafters"."""
 
     NONE = "none"
     NGRAM = "ngram"
@@ -143,7 +143,7 @@ class Drafter(RuledModel):
     name: Annotated[str, Field(min_length=1, max_length=ARM_NAME_MAX, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
     """Name of the arm in tables and status: lower-case letters, digits and dashes."""
     method: Method
-    """The method of drafting. docs/reference/engines.md lists the engines and versions that support each."""
+    """The method of drafting. Engines and versions that support each: docs, "Engines and drafters"."""
     algorithm: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,-]*$")] | None = (
         None
     )

@@ -278,7 +278,7 @@ class Engine(RuledModel):
     error."""
     equalize_arms: EqualizeArms = EqualizeArms.ENABLED
     """Enabled: settings that an engine would otherwise choose per arm, apart from the drafter, are set to the same
-    value on every arm (docs/reference/engines.md lists them). CUDA graphs, continuous batching and chunked prefill are
+    value on every arm (docs, "Engines and drafters"). CUDA graphs, continuous batching and chunked prefill are
     never changed. Disabled: the engine's own defaults."""
     env: Annotated[list[EnvVar], Field(max_length=64), KeyedBy("name")] = []
     """Environment variables of the engine, on every arm."""

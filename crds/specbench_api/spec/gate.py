@@ -100,7 +100,7 @@ class Tolerance(RuledModel):
 class Gate(ApiModel):
     """A regression test against an earlier result. The condition GatePassed reports its outcome.
 
-    See docs/how-to/compare-and-gate.md.
+    See docs, "Compare two results and gate a change".
     """
 
     baseline_ref: BaselineRef

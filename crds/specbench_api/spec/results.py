@@ -75,7 +75,7 @@ class Results(RuledModel):
     from the run's start on; its Secret, too, is in the run's namespace."""
     adopt: Annotated[str, Field(max_length=64, pattern=f"^({LATEST}|{UID})$")] | None = None
     """Adopt the results of an earlier run: continue in its folder and measure no point twice. Use it when the run's
-    resource, or the whole cluster, was lost; see docs/how-to/recovery.md. Value: the UID of an earlier run with this
+    resource, or the whole cluster, was lost; see docs, "Recover a lost run". Value: the UID of an earlier run with this
     namespace and name, or `Latest` for the newest results that measure the same (if there are none, the run starts
     afresh). Without it: results get their own folder. In a campaign only the first round adopts. `specbench run` finds
     its earlier results."""

@@ -120,7 +120,7 @@ class RunSpec(RuledModel):
     retries: Annotated[int, Field(ge=0, le=REPEATS_MAX)] = 1
     """How many times two repeats (a round) may be added, at the loads where the client or other traffic has spoiled
     one: with order Interleaved, and at least 3 repeats. It is not part of what is measured, and may be changed until
-    the run has finished; for a finished one see docs/how-to/untrustworthy-run.md. 0: none."""
+    the run has finished; for a finished one see docs, "Untrustworthy run". 0: none."""
     suspend: bool = False
     """true: stop, release the GPUs and keep finished points. false: continue."""
     active_deadline_seconds: Deadline = ENGINE_DEADLINE_S

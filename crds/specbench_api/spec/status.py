@@ -232,7 +232,7 @@ class RunStatus(MeasuredResults):
     phase: Phase | None = None
     """One-word state for print columns, derived from the conditions."""
     conditions: Annotated[list[Condition], Field(max_length=16), KeyedBy("type")] = []
-    """Conditions, each with its reason and message; docs/reference/conditions.md lists types and reasons."""
+    """Conditions, each with its reason and message. Types and reasons: docs, "Conditions, reasons and events"."""
     start_time: Timestamp | None = None
     """When the first engine was requested."""
     completion_time: Timestamp | None = None

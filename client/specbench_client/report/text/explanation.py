@@ -23,7 +23,7 @@ FACTOR_TITLES = (
 )  # fmt: skip
 FACTORS_SAY = (
     "measured = predicted × prefill × length, predicted = ideal × acceptance × step cost:"
-    " docs/research/explain.md; computed from the pairs of requests that have all factors on both sides, so the"
+    ' docs, "Explain a speed-up"; computed from the pairs of requests that have all factors on both sides, so the'
     " speed-up can differ from the report's"
 )
 MIX_TITLES = (

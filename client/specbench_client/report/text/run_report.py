@@ -15,8 +15,8 @@ from specbench_client.report.text.findings import failure_lines, group_findings,
 from specbench_client.report.text.results_table import arrival_text, categories_table, cell_columns, table_of_cells
 from specbench_client.report.text.text_table import Report, TextTable, Topic
 
-METRICS_PAGE = "docs/reference/metrics.md"
-REPORT_PAGE = "docs/reference/report.md"
+METRICS_PAGE = 'docs, "Figures and checks"'
+REPORT_PAGE = 'docs, "The report"'
 DEFINITION_COLUMNS = ("Figure", "Unit", "How its interval was computed in this run")
 _DEFINITIONS_SAY = (
     "Figures cover the steady state: ramp, drain, warm-up and failed requests are left out. The sampling unit of an"
@@ -31,11 +31,11 @@ def run_topics(plan: Plan, summary: RunSummary) -> list[Topic]:
     engines = applicability.environments_table(summary)
     topics = [
         _decision(summary.recommendation),
-        _topic("trends", trend.title, "docs/how-to/soak.md", [trend], trends.trend_lines(summary)),
+        _topic("trends", trend.title, 'docs, "Measure for hours"', [trend], trends.trend_lines(summary)),
         _topic(
             "crossover",
             "Break-even load and acceptance length",
-            "docs/research/curve.md",
+            'docs, "Curves"',
             [curves.crossover_table(summary), curves.break_even_table(summary)],
         ),
         _topic(
@@ -48,7 +48,7 @@ def run_topics(plan: Plan, summary: RunSummary) -> list[Topic]:
         _topic(
             "lossless",
             "Are the answers identical to the baseline's?",
-            "docs/concepts/losslessness.md",
+            'docs, "Losslessness"',
             [answers.lossless_table(summary), answers.answers_table(summary)],
             [*answers.losslessness_lines(summary), *answers.answers_lines(summary)],
         ),
@@ -107,7 +107,7 @@ def _topic(name: str, title: str, page: str, tables: Iterable[TextTable], lines:
 
 
 def _decision(recommendation: Recommendation | None) -> Topic:
-    name, title, page = "decision", "Recommendation by load", "docs/how-to/decide.md"
+    name, title, page = "decision", "Recommendation by load", 'docs, "Choose an arm and a load"'
     if recommendation is None:
         return Topic(title)
     tables = [decision.choices_table(recommendation), decision.sustained_table(recommendation)]
@@ -119,5 +119,5 @@ def _prediction(summary: RunSummary) -> Topic:
     for cost in summary.step_costs:
         title = f"Step times of {', '.join(cost.arms)}: {explanation.profile_line(cost)}"
         tables += [explanation.terms_table(title, cost), explanation.split_table(cost)]
-    title, page = "Why the speed-up is not larger", "docs/research/explain.md"
+    title, page = "Why the speed-up is not larger", 'docs, "Explain a speed-up"'
     return _topic("prediction", title, page, tables, [explanation.FACTORS_SAY])

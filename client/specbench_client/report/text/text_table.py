@@ -35,7 +35,7 @@ class TextTable:
 class Topic:
     """Tables about one subject, and the sentences below them.
 
-    `name`: its anchor in the page; `page`: where the documentation defines its figures; both empty outside a report.
+    `name`: its anchor in the page; `page`: the documentation that defines its figures; both empty outside a report.
     """
 
     title: str

@@ -164,7 +164,7 @@ MOVED_MIN = 0.008
         " language some pairs of words recur, and shuffling separates them. It changes the share by 9 to 12 points in"
         " Spec-Bench, GSM8K and HumanEval, by 5 points and more in handbooks in Chinese, Japanese, Korean, Turkish,"
         " Finnish and Russian, and by at least 1.4 in each of 131 datasets in more than 20 languages; in random words,"
-        " token ids and letters by at most 0.4 (benchmarks/trust.md)."
+        " token ids and letters by at most 0.4."
     ),
     remedy=(
         "Measure prompts from your own traffic or a published dataset; if you need given lengths, prepare those"
