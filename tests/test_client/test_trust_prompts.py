@@ -149,7 +149,8 @@ def test_short_answers_are_info_with_the_share_of_ttft() -> None:
 @pytest.mark.parametrize(
     ("given", "limits", "expected"),
     [
-        ({"concurrency": (1, 2)}, {"none": 1, "ngram": 1}, [("none", 2, 1), ("ngram", 2, 1)]),
+        ({"concurrency": (1, 8)}, {"none": 4, "ngram": 2}, [(None, 8, 2)]),
+        ({"concurrency": (1, 8)}, {"none": 2, "ngram": 4}, [(None, 8, 2)]),
         ({"concurrency": (1, 2)}, {"none": 2, "ngram": 1}, [("ngram", 2, 1)]),
         ({"concurrency": (1, 2)}, {"none": 2, "ngram": None}, []),
         ({"concurrency": (8,), "edits": {"spec.baseline": "Skip"}}, {"ngram": 4}, [("ngram", 8, 4)]),
@@ -159,13 +160,15 @@ def test_short_answers_are_info_with_the_share_of_ttft() -> None:
     ],
 )
 def test_loads_above_the_limit_of_a_server_are_info(
-    given: dict[str, Any], limits: dict[str, float | None], expected: list[tuple[str, float, int]]
+    given: dict[str, Any], limits: dict[str, float | None], expected: list[tuple[str | None, float, int]]
 ) -> None:
     launches = tuple(observed_launch(arm, max_running_requests=limit) for arm, limit in limits.items())
     summary = run_of_world(SyntheticRun(prompts=40, **given), Corruptions(launches=launches))
     found = [each for each in summary.findings if each.check == "RequestsQueued"]
     assert [(each.arm, each.value, each.threshold) for each in found] == expected
     assert {each.severity for each in found} <= {INFO}
+    if found and found[0].arm is None:
+        assert all(f"{limit} of 8 on {arm}" in found[0].message for arm, limit in limits.items())
 
 
 @pytest.mark.parametrize(

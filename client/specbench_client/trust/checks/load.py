@@ -21,7 +21,15 @@ from specbench_client.metrics.time_per_token import flow_ms
 from specbench_client.numpy_columns import Mask
 from specbench_client.transport.error_class import ErrorClass
 from specbench_client.transport.error_messages import truncate
-from specbench_client.trust.check_type import CheckResult, CheckResults, busy_machine, check, counted_rows, name_some
+from specbench_client.trust.check_type import (
+    CheckResult,
+    CheckResults,
+    busy_machine,
+    check,
+    counted_rows,
+    list_names,
+    name_some,
+)
 from specbench_client.trust.checks import trends
 from specbench_client.trust.checks.client import timing_fault
 from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
@@ -394,18 +402,17 @@ def requests_queued(evidence: RunEvidence) -> CheckResults:
     """More requests are in flight than a server processes at once, so the others wait in its queue."""
     limits = {launch.arm: launch.facts[FactName.MAX_RUNNING_REQUESTS].number for launch in evidence.launches}
     in_flight = {arm: _most_in_flight(evidence, [arm]) or 0.0 for arm in limits}
-    return [
-        CheckResult(
-            Severity.INFO,
-            f"the server processes at most {counted(round(limit), 'request')} at once, but {in_flight[arm]:.3g} are in"
-            " flight at the highest load: the others wait in its queue, and latencies contain that time",
-            value=in_flight[arm],
-            threshold=limit,
-            arm=arm,
-        )
-        for arm, limit in limits.items()
-        if limit is not None and in_flight[arm] > limit
-    ]
+    queued = {arm: limit for arm, limit in limits.items() if limit is not None and in_flight[arm] > limit}
+    if not queued:
+        return []
+    worst = max(queued, key=lambda arm: in_flight[arm] / queued[arm])
+    served = list_names([f"{round(limit)} of {in_flight[arm]:.3g} on {arm}" for arm, limit in queued.items()])
+    message = (
+        f"the server processes fewer requests at once than are in flight at the highest load: {served}; the others wait"
+        " in its queue, and latencies contain that time"
+    )
+    arm = worst if len(queued) == 1 else None
+    return [CheckResult(Severity.INFO, message, value=in_flight[worst], threshold=queued[worst], arm=arm)]
 
 
 FOREIGN_SHARE = 0.01
