@@ -841,3 +841,12 @@ def test_equal_values_of_a_cell_have_equal_intervals() -> None:
             twice += len(same) > 1
             assert all(bounds == pytest.approx(same[0][1], rel=1e-9) for _, bounds in same), same
     assert twice > 3, "a speed-up occurs in several places"
+
+
+@pytest.mark.draws
+@pytest.mark.parametrize(("order", "runs"), [("Interleaved", "launches"), ("Sequential", "repeats")])
+def test_what_differs_between_repeats_is_launches_if_each_repeat_has_its_own(order: str, runs: str) -> None:
+    load = {"concurrency": [2], "repeats": 3, "order": order}
+    world = SyntheticRun(edits={"spec.load": load}, run_noise=0.05)
+    (interval,) = (present(cell.speedup.interval) for cell in run_of_world(world).cells if cell.speedup)
+    assert interval.runs == runs

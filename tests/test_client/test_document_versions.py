@@ -18,7 +18,7 @@ FORMS = {
     "specbench.io/curves/v2": "f7e87668f6775e48",
     "specbench.io/draft-lengths/v2": "ead05ee7526bdac5",
     "specbench.io/drift/v2": "9c1311fc7d621ee6",
-    "specbench.io/gate/v2": "2709a08e725dc683",
+    "specbench.io/gate/v3": "b15b8765be6975a5",
     "specbench.io/manifest/v2": "94e745df14c54950",
     "specbench.io/ngram/v2": "4ec6e13478d4bd8c",
     "specbench.io/oracle/v2": "f53e68ad0b7f7885",

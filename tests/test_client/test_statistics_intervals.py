@@ -196,6 +196,7 @@ def test_the_t_interval_over_repeats_is_used_if_it_is_wider(
         assert found.over_repeats == ("wider" in method)
         assert not found.over_repeats or found.bounds == t_bounds(2, figure.repeats)
         assert (found.runs_share is None) == (layout.repeats < 3), "only whole repeats can be told from prompts"
+        assert (found.runs_share == 1) == found.over_repeats, "more prompts would not narrow it"
 
 
 def test_shares_have_no_t_interval_over_repeats() -> None:

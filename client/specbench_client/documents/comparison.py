@@ -150,7 +150,7 @@ class GateTest(ApiModel):
 class GateReport(ComparedPair, GateStatus):
     """Whether a run passed its gate: what its status shows of it, and the evidence."""
 
-    schema_version: Literal["specbench.io/gate/v2"] = "specbench.io/gate/v2"
+    schema_version: Literal["specbench.io/gate/v3"] = "specbench.io/gate/v3"
     """Version of this document."""
     reason: GateReason
     """Why, as one word."""

@@ -89,8 +89,8 @@ class FigureInterval(ApiModel):
     freedom: float | None = None
     """Degrees of freedom of the t distribution that determines its width; None for other methods."""
     runs_share: Annotated[float | None, Field(exclude_if=_is_none)] = None
-    """Share of its variance that is differences between `runs`; the rest is that of prompts. Left out of documents
-    where the two were not separated."""
+    """Share of its squared width that is differences between `runs`; the rest is that of prompts. Left out of
+    documents where the two were not separated."""
     runs: Annotated[Literal["repeats", "launches"] | None, Field(exclude_if=_is_none)] = None
     """What `runs_share` is about. With a launch for each repeat, what else differs between repeats is in it, too."""
 

@@ -86,7 +86,7 @@ class Tolerance(RuledModel):
     max_regression_percent: Annotated[float, Field(gt=0, lt=100)] = DEFAULT_PERCENT
     """Allowed regression in percent. With 5, a speed-up of 2.0 may fall to 1.9, and a TPOT of 20 ms may rise to 21 ms.
     """
-    arms: Annotated[list[ArmName], Field(max_length=17), Distinct()] = []
+    arms: Annotated[list[ArmName], Field(max_length=257), Distinct()] = []
     """Test only these arms; `none` is the baseline. Empty: all."""
     workloads: Annotated[list[ArmName], Field(max_length=16), Distinct()] = []
     """Test only these workloads. Empty: all."""

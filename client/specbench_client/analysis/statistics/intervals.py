@@ -137,8 +137,8 @@ def two_level_interval(
     two_level = _two_level(figure.value, figure.influence, prompts, layout, quantile, how=how)
     if runs is None or runs.high - runs.low <= two_level.bounds.high - two_level.bounds.low:
         return two_level
-    chosen = wider_interval(two_level.bounds, runs, layout)
-    return chosen and replace(chosen, runs_share=two_level.runs_share)
+    by_repeats = interval_over_repeats(runs, layout, "wider than the bootstrap over prompts")
+    return replace(by_repeats, runs_share=1.0)  # Only what differs between repeats is in it.
 
 
 def _has_own_prompts(of_cells: Values) -> bool:
