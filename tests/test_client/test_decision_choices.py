@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -507,6 +507,10 @@ def test_what_is_measured_again_changes_an_answer_only_where_it_was_said_to_be_u
 @pytest.mark.runs
 @settings(max_examples=100, deadline=None)
 @given(TABLES)
+@example(
+    {**dict.fromkeys([("none", 1), ("none", 8)], 1.0), **dict.fromkeys([("ngram", 1), ("eagle3", 8)], 1.3)}
+    | {("eagle3", 1): "invalid", ("ngram", 8): None}
+)
 def test_headline_and_sentence_name_every_cell_that_is_unknown(
     states: dict[tuple[str, int], float | str | None],
 ) -> None:

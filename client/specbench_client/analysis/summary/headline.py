@@ -35,6 +35,8 @@ from specbench_client.trust.checks.engine import runs_on_research_runtime
 
 WORDS_MAX = 25
 """Words of the sentence about a workload at most, with the caveats before it."""
+LOADS_OF_UNKNOWN = 1.5
+"""How many shortenings the loads of what is unknown are worth: more than all intervals, less than the speed-ups."""
 ARMS_NAMED = 2
 """Arms that a clause names where there is no room for all."""
 
@@ -159,12 +161,17 @@ def _fitting(lead: str, ruled_out: Sequence[str], unknown: Sequence[str], answer
     """
     forms = product(*(enumerate(clause) for clause in (ruled_out, unknown, answers)))
     text = ""
-    for each in sorted(forms, key=lambda chosen: sum(shortened for shortened, _ in chosen)):
+    for each in sorted(forms, key=lambda chosen: _lost([shortened for shortened, _ in chosen])):
         without, gaps, answer = (clause for _, clause in each)
         text = f"{lead}{'; '.join(filter(None, (answer, without, gaps)))}."
         if len(text.split()) <= WORDS_MAX:
             break
     return text
+
+
+def _lost(shortened: Sequence[int]) -> float:
+    """Return what is lost by so many shortenings of each clause."""
+    return sum(shortened) + LOADS_OF_UNKNOWN * (shortened[1] > 1)
 
 
 def _ruled_out(facts: HeadlineFacts, cells: Sequence[Cell]) -> dict[str, str]:
@@ -253,7 +260,7 @@ def _use(used: Sequence[_Comparison], measured: Sequence[float], *, trustworthy:
         for ratios in (_each_ratio, _range, _short_range)
     ]
     first, *others = places.values()
-    forms += [[first, *others], [first, *(["other drafters elsewhere"] if others else [])]]
+    forms += [[first, *others], [first, *(["others elsewhere"] if others else [])]]
     lead = "Use" if trustworthy else "Measured:"
     return [f"{lead} {', '.join(form)}" for form in forms]
 
