@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import product, takewhile
+from itertools import groupby, product, takewhile
 from typing import Any
 
 import pytest
@@ -26,7 +26,7 @@ from specbench_api.plan.expansion import (
     without_added_rounds,
 )
 from specbench_api.plan.limits import CELLS_MAX, GROUPS_MAX
-from specbench_api.plan.plan import Plan
+from specbench_api.plan.plan import Plan, PlanCell
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import PromptCache
 from specbench_api.spec.load import ArmOrder, Level
@@ -564,7 +564,7 @@ ROUNDS = {"spec.load": {"concurrency": [1, 2], "repeats": 3}}
 
 def test_a_restored_run_may_have_the_rounds_that_were_added() -> None:
     plan = planned(ROUNDS)
-    cells = {(point.workload, point.level) for point in plan.points}
+    cells = {point.cell for point in plan.points}
     for added in range(4):
         assert plan.added_rounds == added
         restored = restore(plan, BUCKET)
@@ -577,46 +577,48 @@ def with_uid(run: SpecBenchRun) -> SpecBenchRun:
     return parse_run({**run.to_dict(), "metadata": {"name": run.metadata.name, "namespace": "default", "uid": UID}})
 
 
-Cells = list[tuple[str, Level]]
 REQUESTS = st.lists(
     st.lists(
-        st.tuples(st.sampled_from(["chat", "other", "x"]), st.sampled_from([Level(concurrency=n) for n in (1, 2, 3)])),
-        max_size=4,
+        st.tuples(
+            st.sampled_from(["none", "ngram", "other"]),
+            st.sampled_from(["chat", "other", "x"]),
+            st.sampled_from([Level(concurrency=n) for n in (1, 2, 3)]),
+        ),
+        max_size=6,
     ),
     max_size=4,
 )
-"""Rounds as anybody may request them: at loads of the plan, or at others."""
+"""Rounds as anybody may request them: of arms and loads of the plan, or of others."""
 
 
 @given(rounds=REQUESTS, retries=st.integers(0, 3), repeats=st.integers(1, 4), order=st.sampled_from(list(ArmOrder)[:2]))
 def test_at_most_the_requested_rounds_of_the_plan_and_as_many_as_allowed_are_added(
-    rounds: list[Cells], retries: int, repeats: int, order: ArmOrder
+    rounds: list[list[PlanCell]], retries: int, repeats: int, order: ArmOrder
 ) -> None:
     first = planned({"spec.load": {"concurrency": [1, 2], "repeats": repeats, "order": order}})
     plan = first
     requested = [
-        sorted({cell for cell in cells if cell[0] == "chat" and cell[1] in first.load.levels}, key=str)
-        for cells in rounds
+        sorted({cell for cell in cells if cell in {point.cell for point in first.points}}, key=str) for cells in rounds
     ]
     while (grown := with_requested_round(plan, rounds, retries)) is not None:
         assert extends(grown, plan)
         assert grown.groups[: len(plan.groups)] == plan.groups
         added = grown.points[len(plan.points) :]
-        for cell in requested[plan.added_rounds]:
-            arms = [point.arm for point in added if (point.workload, point.level) == cell]
-            assert arms == [*(arm.name for arm in plan.arms), *(arm.name for arm in reversed(plan.arms))]
-        assert len(added) == 2 * len(plan.arms) * len(requested[plan.added_rounds])
+        arms = {cell[0]: None for cell in sorted(requested[plan.added_rounds], key=lambda cell: cell[0] != "none")}
+        launches = [arm for arm, _ in groupby([*arms, *reversed(arms)])]
+        assert [arm for arm, _ in groupby(point.arm for point in added)] == launches
+        assert Counter(point.cell for point in added) == dict.fromkeys(requested[plan.added_rounds], 2)
         plan = grown
     allowed = min(len(rounds), retries) if order is ArmOrder.INTERLEAVED else 0
     assert plan.added_rounds == len(list(takewhile(bool, requested[:allowed])))
-    assert [sorted(cells, key=str) for cells in plan.loads_measured_again] == requested[: plan.added_rounds]
+    assert [sorted(cells, key=str) for cells in plan.rounds_added] == requested[: plan.added_rounds]
     assert without_added_rounds(plan) == first
     assert Plan.from_json(plan.to_json()) == plan
 
 
 def test_no_round_is_added_beyond_the_sizes_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(ROUNDS)
-    rounds = [[(point.workload, point.level) for point in plan.points]]
+    rounds = [[point.cell for point in plan.points]]
     grown = with_requested_round(plan, rounds, 1)
     assert grown is not None
     sizes = {"POINTS_MAX": len(grown.points), "GROUPS_MAX": len(grown.groups), "REPEATS_MAX": grown.load.repeats}

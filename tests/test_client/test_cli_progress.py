@@ -292,6 +292,6 @@ def test_nothing_is_left_after_the_last_point() -> None:
 
 def test_rounds_that_are_added_are_measured_at_their_loads(capsys: pytest.CaptureFixture[str]) -> None:
     live = LiveProgress(SERVERS.model_copy(update={"groups": SERVERS.groups[:1]}), [])
-    live.retry(SERVERS.model_copy(update={"groups": [SERVERS.groups[0], SERVERS.groups[3]]}))
+    live.add_round(SERVERS.model_copy(update={"groups": [SERVERS.groups[0], SERVERS.groups[3]]}))
     assert live._bars.tasks[0].total == 4
     assert capsys.readouterr().err.endswith(" at concurrency 1 and concurrency 8\n")

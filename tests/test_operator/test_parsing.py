@@ -331,7 +331,7 @@ def plan_of(uid: str, edits: Mapping[str, Any] | None = None) -> Plan:
     return expand(parse_run(run))
 
 
-CELLS = {(point.workload, point.level) for point in plan_of("a").points}
+CELLS = {point.cell for point in plan_of("a").points}
 FORGED = plan_of("a").to_json().replace('"args": []', '"args": ["--other"]')
 """A plan with other arguments of the engine, and unchanged hashes."""
 

@@ -10,6 +10,7 @@ import pytest
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.expansion import expand, with_another_round
 from specbench_api.plan.names import plan_name
+from specbench_api.plan.plan import PlanCell
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
@@ -22,7 +23,7 @@ from specbench_testing.operator_builders import OLDER_UID, operator_run
 LOAD = {"concurrency": [1, 2], "repeats": 2}
 LAUNCHES = 4
 """Launches of two arms in two repeats; a round has as many."""
-CELL = ("chat", Level(concurrency=2))
+CELLS = {(arm, "chat", Level(concurrency=2)) for arm in ("none", "ngram")}
 ADDED = ("ConfigMap", plan_name("demo", 1))
 
 
@@ -31,7 +32,7 @@ def test_the_plan_of_a_run_is_the_one_with_the_most_added_rounds() -> None:
     run = parse_run(resource)
     plans = [expand(run)]
     for _ in range(11):
-        plans.append(with_another_round(plans[-1], {CELL}))
+        plans.append(with_another_round(plans[-1], CELLS))
     other = parse_run({**resource, "metadata": {**resource["metadata"], "uid": OLDER_UID}})
     foreign = plan_config_map(other, plans[1], "", "")
     for plan in plans:
@@ -52,7 +53,7 @@ def measured(edits: dict[str, Any] | None = None) -> ClusterWorld:
 def retried(edits: dict[str, Any] | None = None) -> ClusterWorld:
     """A run to which a round was added, and whose first engine is launched again."""
     world = measured(edits)
-    world.finish_report(lacking={CELL})
+    world.finish_report(following=CELLS)
     return world
 
 
@@ -65,19 +66,19 @@ def measure_added_round(world: ClusterWorld, first: int) -> None:
 def test_a_requested_round_is_measured_and_reported_before_the_run_has_finished() -> None:
     world = measured()
     planned = world.plan
-    world.store_results(lacking={CELL})
+    world.store_results(following=CELLS)
     decision = world.reconcile()
     assert [(item["kind"], item["metadata"]["name"]) for item in decision.apply] == [ADDED]
     assert decision.delete == ()
     assert (world.status.phase, world.status.completion_time) == (Phase.ANALYZING, None)
     world.settle()
-    assert world.plan == with_another_round(planned, {CELL})
+    assert world.plan == with_another_round(planned, CELLS)
     assert world.report not in world.jobs, "it is of the plan without the round"
     assert world.launched == [f"demo-g{index}-0" for index in range(LAUNCHES + 1)]
     assert (world.status.phase, world.group(LAUNCHES).state) == (Phase.STARTING, GroupState.STARTING)
     measure_added_round(world, len(planned.groups))
     assert (world.status.progress, world.status.phase) == ("12/12", Phase.ANALYZING)
-    world.finish_report(lacking={CELL})
+    world.finish_report(following=CELLS)
     assert (world.status.phase, world.status.points.total) == (Phase.SUCCEEDED, 12)
     assert world.launched == [f"demo-g{index}-0" for index in range(2 * LAUNCHES)], (
         "the second round is more than retries allow"
@@ -88,32 +89,32 @@ def test_as_many_rounds_as_retries_are_added_one_after_the_other() -> None:
     world = retried({"spec.retries": 2})
     groups = len(world.plan.groups)
     measure_added_round(world, LAUNCHES)
-    world.finish_report(lacking={("chat", Level(concurrency=1))})
-    assert [len(cells) for cells in world.plan.loads_measured_again] == [1, 1]
+    world.finish_report(following={(arm, "chat", Level(concurrency=1)) for arm in ("none", "ngram")})
+    assert [len(cells) for cells in world.plan.rounds_added] == [2, 2]
     measure_added_round(world, groups)
-    world.finish_report(lacking={CELL})
+    world.finish_report(following=CELLS)
     assert world.status.phase is Phase.SUCCEEDED
 
 
-REQUESTS: dict[str, tuple[dict[str, Any], Collection[tuple[str, Level]], bool]] = {
-    "at a load of the plan": ({}, {CELL}, True),
-    "at some loads of the plan": ({}, {CELL, ("other", Level(concurrency=1))}, True),
+REQUESTS: dict[str, tuple[dict[str, Any], Collection[PlanCell], bool]] = {
+    "at a load of the plan": ({}, CELLS, True),
+    "at some loads of the plan": ({}, {*CELLS, ("none", "other", Level(concurrency=1))}, True),
     "at no load": ({}, (), False),
-    "of another workload": ({}, {("other", Level(concurrency=1))}, False),
-    "at another load": ({}, {("chat", Level(concurrency=64))}, False),
-    "in a run without retries": ({"spec.retries": 0}, {CELL}, False),
-    "in a run that takes no turns": ({"spec.load.order": "Sequential"}, {CELL}, False),
-    "in a run of as many repeats as there may be": ({"spec.load.repeats": 31}, {CELL}, False),
+    "of another workload": ({}, {("none", "other", Level(concurrency=1))}, False),
+    "at another load": ({}, {("none", "chat", Level(concurrency=64))}, False),
+    "in a run without retries": ({"spec.retries": 0}, CELLS, False),
+    "in a run that takes no turns": ({"spec.load.order": "Sequential"}, CELLS, False),
+    "in a run of as many repeats as there may be": ({"spec.load.repeats": 31}, CELLS, False),
 }
 
 
-@pytest.mark.parametrize(("edits", "lacking", "added"), REQUESTS.values(), ids=REQUESTS)
+@pytest.mark.parametrize(("edits", "following", "added"), REQUESTS.values(), ids=REQUESTS)
 def test_only_what_the_plan_and_its_retries_allow_is_added(
-    edits: dict[str, Any], lacking: Collection[tuple[str, Level]], *, added: bool
+    edits: dict[str, Any], following: Collection[PlanCell], *, added: bool
 ) -> None:
     """Whoever may write to the bucket may request anything."""
     world = measured(edits)
-    world.finish_report(lacking=lacking)
+    world.finish_report(following=following)
     assert (ADDED in world.objects) == added
     assert world.status.phase is (Phase.STARTING if added else Phase.SUCCEEDED)
 
@@ -140,7 +141,7 @@ def test_no_round_is_added_without_a_request_in_the_runs_own_results(
     change: Callable[[ClusterWorld], None], phase: Phase, reason: str
 ) -> None:
     world = measured()
-    world.store_results(lacking={CELL})
+    world.store_results(following=CELLS)
     change(world)
     world.settle()
     assert ADDED not in world.objects
@@ -154,7 +155,7 @@ def test_no_round_is_added_if_an_arm_has_failed() -> None:
     world.measure(0)
     world.fail_engine(group=1)
     world.measure(3)
-    world.finish_report(lacking={CELL})
+    world.finish_report(following=CELLS)
     assert ADDED not in world.objects
     assert world.status.phase is Phase.SUCCEEDED
 
@@ -181,7 +182,7 @@ def test_an_added_round_is_kept_and_measured_once_whatever_is_lost(
     assert world.status.points.total == 12
     for group in grown.groups[LAUNCHES + groups :]:
         world.measure(group.index)
-    world.finish_report(lacking={CELL})
+    world.finish_report(following=CELLS)
     assert (world.status.phase, world.status.progress) == (Phase.SUCCEEDED, "12/12")
 
 
@@ -204,7 +205,7 @@ def test_the_engine_of_an_added_round_goes_on_while_its_plan_is_lost_and_the_sto
 def test_a_run_that_was_suspended_meanwhile_launches_nothing() -> None:
     world = measured()
     world.run["spec"]["suspend"] = True
-    world.finish_report(lacking={CELL})
+    world.finish_report(following=CELLS)
     assert (world.status.phase, world.launched) == (Phase.SUSPENDED, [f"demo-g{index}-0" for index in range(LAUNCHES)])
     world.suspend(suspend=False)
     assert world.launched[LAUNCHES:] == ["demo-g4-0"]
@@ -223,7 +224,7 @@ def adopting(results: ClusterWorld, retries: int) -> ClusterWorld:
 def test_the_results_of_a_finished_run_are_adopted_to_measure_its_spoiled_round_again() -> None:
     """Nothing that is stored is measured or reported again."""
     finished = measured({"spec.retries": 0})
-    finished.finish_report(lacking={CELL})
+    finished.finish_report(following=CELLS)
     assert finished.status.phase is Phase.SUCCEEDED
     assert adopting(finished, 0).status.phase is Phase.SUCCEEDED
     world = adopting(finished, 1)
@@ -235,7 +236,7 @@ def test_the_results_of_a_finished_run_are_adopted_to_measure_its_spoiled_round_
 def test_the_rounds_of_adopted_results_are_kept(*, reported: bool) -> None:
     finished = retried()
     measure_added_round(finished, LAUNCHES)
-    finished.finish_report(lacking={CELL})
+    finished.finish_report(following=CELLS)
     if not reported:
         finished.results = None
     one, two = adopting(finished, 1), adopting(finished, 2)

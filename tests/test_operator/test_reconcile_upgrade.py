@@ -31,7 +31,7 @@ SIMULATED = {
     "spec.drafters": [{"name": "ngram", "method": "ngram"}],
     "spec.load": {"concurrency": [1], "repeats": 2},
 }
-CELL = ("chat", Level(concurrency=1))
+CELLS = {(arm, "chat", Level(concurrency=1)) for arm in ("none", "ngram")}
 Edit = Callable[[dict[str, Any]], object]
 Step = Callable[[ClusterWorld], object]
 
@@ -42,7 +42,7 @@ def run_version(world: ClusterWorld, image: str) -> None:
 
 def reported(world: ClusterWorld) -> None:
     """The report requests another round; its digest is that of the version that made the plan."""
-    world.store_results(lacking={CELL})
+    world.store_results(following=CELLS)
     assert world.results is not None
     world.results = world.results.model_copy(update={"plan_sha256": world.plan_data[PLAN_SHA256]})
 

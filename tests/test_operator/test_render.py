@@ -378,7 +378,7 @@ def test_the_config_map_contains_each_arms_files_and_a_pod_mounts_its_own() -> N
 def test_every_pod_mounts_the_plan_with_the_rounds_that_were_added(edits: dict[str, Any]) -> None:
     """In addition, so that pods of the earlier plan still find theirs."""
     run, plan = given(edits)
-    grown = with_another_round(plan, {(point.workload, point.level) for point in plan.points})
+    grown = with_another_round(plan, {point.cell for point in plan.points})
     created = plan_config_map(run, grown, IMAGE, DIGEST)
     assert (
         created["metadata"]["name"]

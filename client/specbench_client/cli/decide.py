@@ -13,9 +13,10 @@ from click.core import ParameterSource
 from specbench_api.api_model import in_words
 from specbench_api.outcome.exit_codes import Exit
 from specbench_api.spec.latency_percentiles import PERCENTILES
+from specbench_api.spec.search import WORTH_PERCENT
 from specbench_client.analysis.decision.deployment import deployment_of
 from specbench_client.analysis.decision.recommendation import recommend
-from specbench_client.analysis.decision.request import WORTH_PERCENT, Prices, RecommendationRequest, targets_of
+from specbench_client.analysis.decision.request import Prices, RecommendationRequest, targets_of
 from specbench_client.cli.options import (
     LATEST,
     OUTPUT_MARKDOWN,

@@ -14,6 +14,7 @@ from rich.progress import Progress as Bars
 from rich.table import Column
 
 from specbench_api.plan.plan import REPEATS_TO_DECIDE, EngineGroup, Plan, Point
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_client.cli.output import ProgressConsole
 from specbench_client.documents.figure import counted
@@ -49,7 +50,9 @@ def shorter_ways(plan: Plan, load_s: Mapping[str, float]) -> str:
 
 
 def repeats_of(plan: Plan) -> int:
-    """Return the repeats of a plan; with a stop rule, the least that it allows."""
+    """Return the repeats of a plan; with a stop rule or a search, the least that it allows."""
+    if plan.search:
+        return plan.own_repeats
     return plan.load.repeats if plan.stop is None else min(plan.load.repeats, REPEATS_TO_DECIDE)
 
 
@@ -73,7 +76,7 @@ class LiveProgress:
         self._ended_s = 0.0
         self._stalled = False
         self._whole = self._bars.add_task(
-            "points" if plan.stop is None else "points, at most",
+            "points, at most" if plan.stop else "points",
             total=len(plan.points),
             completed=len(measured),
             note="",
@@ -90,7 +93,7 @@ class LiveProgress:
     ) -> None:
         """Stop the display; the number of points stays on the screen."""
         self._bars.remove_task(self._point)
-        if kind is None and self._plan.stop is not None:
+        if kind is None and self._plan.stop:
             self._bars.update(self._whole, description="points", total=self._bars.tasks[0].completed)
         self._bars.stop()
 
@@ -98,14 +101,21 @@ class LiveProgress:
         """Show that the launch of an engine, or a repeat on a running one, begins."""
         line = group.arm
         if not self._plan.engine.is_external:  # an engine takes minutes to start
-            line = f"launch {self._counted(group.index, len(self._plan.groups))}: {group.arm}"
+            number = self._counted(group.index, len(self._plan.groups), at_most=self._plan.stop is not None)
+            line = f"launch {number}: {group.arm}"
             self._print(line)
         self._bars.update(self._point, description=line, completed=0, total=None, note="")
 
-    def retry(self, plan: Plan) -> None:
-        """Show at which loads repeats were added to the plan."""
-        loads = list_names([*{point.level.words: None for point in plan.points if point.hash not in self._points}])
-        self.show_line(f"repeats with an invalid point are measured again at {loads}")
+    def add_round(self, plan: Plan) -> None:
+        """Show what was added to the plan."""
+        added = [point for point in plan.points if point.hash not in self._points]
+        loads = list_names([*{point.level.words: None for point in added}])
+        if plan.search:
+            arms = list_names([*{point.arm: None for point in added if point.arm != BASELINE_NAME}])
+            number = self._counted(plan.added_rounds, plan.load.repeats, at_most=True)
+            self.show_line(f"round {number}: {arms} may still change the answer at {loads}")
+        else:
+            self.show_line(f"repeats with an invalid point are measured again at {loads}")
         self._set_plan(plan)
         self._bars.update(self._whole, total=len(plan.points))
 
@@ -188,7 +198,8 @@ class LiveProgress:
         failed = {each.arm for each in begun for point in each.points if point.hash not in self._took_s}
         coming = [each for each in self._plan.points if each.hash not in self._took_s and each.arm not in failed]
         left_s = self._duration_s(coming)
-        if_all = "" if self._plan.stop is None else f" if all {self._plan.load.repeats} repeats are needed"
+        if_all = f" if all {self._plan.load.repeats} repeats are needed" if self._plan.stop else ""
+        if_all = " of this round" if self._plan.search else if_all
         about = f", about {timedelta(seconds=round(left_s or 0.0))} left{if_all}"
         since = "since continued" if None in self._took_s.values() else "elapsed"
         return f"{timedelta(seconds=int(self._bars.tasks[0].elapsed or 0.0))} {since}{'' if left_s is None else about}"
@@ -204,12 +215,14 @@ class LiveProgress:
             return progress.arm
         workload = f" {progress.workload}" if len(self._plan.workloads) > 1 else ""
         name, repeats = "window" if self._plan.soaks else "repeat", self._plan.load.repeats
-        repeat = f", {name} {self._counted(progress.repeat or 0, repeats)}" if repeats > 1 else ""
+        number = self._counted(progress.repeat or 0, repeats, at_most=self._plan.may_end_early)
+        repeat = f", {name} {number}" if repeats > 1 else ""
         return f"{progress.arm}{workload} at {self._points[progress.point].level.words}{repeat}"
 
-    def _counted(self, index: int, most: int) -> str:
-        """Return `1/3`, or `1 of at most 3` with a stop rule."""
-        return f"{index + 1}{'/' if self._plan.stop is None else ' of at most '}{most}"
+    @staticmethod
+    def _counted(index: int, most: int, *, at_most: bool) -> str:
+        """Return `1/3`, or `1 of at most 3`."""
+        return f"{index + 1}{' of at most ' if at_most else '/'}{most}"
 
     def _print(self, line: str) -> None:
         """Print a line without a terminal, where there are no bars."""

@@ -15,6 +15,7 @@ from specbench_api.campaign.matrix import name_of
 from specbench_api.launch.launcher import CONFIG_FOLDER
 from specbench_api.outcome.exit_codes import Exit
 from specbench_api.plan.canonical import canonical_json
+from specbench_api.plan.estimate import rounds_text
 from specbench_api.plan.expansion import expand, planned_launches
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
@@ -338,5 +339,5 @@ def _text(run: EstimatedRun) -> str:
     seconds = f", {size.load_seconds:.0f} s of load" if size.load_seconds is not None else ""
     done = f"({len(run.measured)} measured already)"
     counts = f"{'' if external else f'{size.launches} launches, '}{size.points} points {done}"
-    lines += ["", f"{counts}{requests}{tokens}{seconds}"]
+    lines += ["", f"{counts}{requests}{tokens}{seconds}{rounds_text(plan)}"]
     return "\n".join([*lines, *hours_text([run])])

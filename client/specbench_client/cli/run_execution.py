@@ -230,7 +230,7 @@ def _measure(run: Run, options: RunOptions, retries: int) -> dict[str, EngineFai
             on_group=live.group,
             on_progress=live.progress,
             on_estimate=live.show_line,
-            on_retry=live.retry,
+            on_round=live.add_round,
             retries=retries,
             client=options.client,
         )

@@ -18,6 +18,7 @@ from specbench_api.campaign.expansion import CampaignPlan, campaign_refusals, ex
 from specbench_api.errors import InvalidSpec, NotAllowed, NotYaml, Problem
 from specbench_api.fence.check import NO_STORE, FenceCheck
 from specbench_api.fence.model import Fence
+from specbench_api.plan.estimate import rounds_text
 from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
@@ -251,4 +252,5 @@ def _reject(refusals: Sequence[Problem], kind: type[InvalidSpec] = NotAllowed) -
 def _counted(plans: Sequence[Plan], runs: int) -> str:
     """Return the size in words. `runs`: the runs of a campaign, 0 for a single run."""
     launches, points = sum(len(plan.groups) for plan in plans), sum(len(plan.points) for plan in plans)
-    return f"{f'{runs} runs' if runs else f'{len(plans[0].arms)} arms'}, {launches} launches, {points} points"
+    counts = f"{launches} launches, {points} points"
+    return f"{runs} runs, {counts}" if runs else f"{len(plans[0].arms)} arms, {counts}{rounds_text(plans[0])}"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from specbench_api.launch.launcher import LAUNCHES_MAX
 from specbench_api.outcome.provenance import ENDPOINT_WHEREABOUTS
-from specbench_api.plan.expansion import planned_launches
+from specbench_api.plan.expansion import most_rounds, planned_launches
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.analysis.summary.trends import has_decayed
@@ -30,7 +30,7 @@ from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.engine_process import EngineProcess, missing_for_engines
 from specbench_client.local.host_facts import observe_machine
 from specbench_client.stored_runs.run import Run
-from specbench_client.stored_runs.write_results import report_speedups_so_far, with_retries
+from specbench_client.stored_runs.write_results import report_speedups_so_far, with_next_round
 from specbench_client.workload.locations import missing_prompt_files, reject_missing
 from specbench_client.workload.prompts import load_workload
 
@@ -48,7 +48,7 @@ class LocalOptions:
     on_group: Callable[[EngineGroup], None] = lambda _: None
     on_progress: Callable[[Progress], None] | None = None
     on_estimate: Callable[[str], None] = lambda _: None
-    on_retry: Callable[[Plan], None] = lambda _: None
+    on_round: Callable[[Plan], None] = lambda _: None
     retries: int = 0
     """How many rounds the run may have in addition, in place of invalid ones."""
     client: ClientOptions = field(default_factory=ClientOptions)
@@ -56,29 +56,31 @@ class LocalOptions:
 
 
 async def execute_locally(run: Run, local_options: LocalOptions) -> dict[str, EngineFailed]:
-    """Measure every point without a manifest, and again what is invalid. Returns the error of each arm that failed.
+    """Measure every point without a manifest, and the rounds that are needed. Returns the error of each failed arm.
 
-    `run` gets the plan with what is measured again. Call `validate_inputs` before.
+    `run` gets the plan with the rounds. Call `validate_inputs` before.
     """
-    failures = await _measure_missing(run, local_options)
-    while not failures and run.plan.added_rounds < local_options.retries:
-        plan = await asyncio.to_thread(with_retries, run)
+    failures: dict[str, EngineFailed] = {}
+    await _measure_missing(run, local_options, failures)
+    most = most_rounds(run.plan, local_options.retries)
+    while run.plan.added_rounds < most and (run.plan.search or not failures):
+        plan = await asyncio.to_thread(with_next_round, run)
         if plan is None:
             break
         run.plan, run.manifests = plan, run.reopened().manifests
-        local_options.on_retry(plan)
-        failures = await _measure_missing(run, local_options)
+        local_options.on_round(plan)
+        await _measure_missing(run, local_options, failures)
     return failures
 
 
-async def _measure_missing(run: Run, local_options: LocalOptions) -> dict[str, EngineFailed]:
-    failures: dict[str, EngineFailed] = {}
+async def _measure_missing(run: Run, local_options: LocalOptions, failures: dict[str, EngineFailed]) -> None:
+    """Measure the points without a manifest of arms whose engine has not failed, and add the failures."""
     warm: set[str] = set()
     stops = run.plan.stop == "WhenDecided"
     decided = partial(asyncio.to_thread, report_speedups_so_far, run, local_options.on_estimate)
     # It may have been interrupted between its last repeat and the decision.
     if stops and run.manifests and await decided():
-        return failures
+        return
     for group, following in zip_longest(run.plan.groups, run.plan.groups[1:]):
         done = all(point.hash in run.manifests for point in group.points)
         if done or group.arm in failures or await asyncio.to_thread(_has_decayed, run, group):
@@ -92,7 +94,6 @@ async def _measure_missing(run: Run, local_options: LocalOptions) -> dict[str, E
         ends_repeat = following is not None and following.points[0].repeat > group.points[-1].repeat
         if (stops and failures) or (ends_repeat and await decided()):
             break
-    return failures
 
 
 def _has_decayed(run: Run, group: EngineGroup) -> bool:

@@ -121,7 +121,7 @@ def pair_requests(arm: Table, baseline: Table, plan: Plan | None) -> Pairs:
     pairs = Pairs(arm.at(left[order]), baseline.at(right[order]), sum(candidates), sum(unpaired_later))
     if plan is None:
         return pairs
-    return replace(pairs, alternating=plan.alternates, anytime=plan.stop is not None, launches=plan.launches_repeats)
+    return replace(pairs, alternating=plan.alternates, anytime=plan.may_end_early, launches=plan.launches_repeats)
 
 
 def _match(

@@ -205,9 +205,10 @@ class Run(StoredResult):
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to measure."""
-        stopped = self.plan.stop is not None and self._is_concluded
-        return stopped or all(point.hash in self.manifests for point in self.plan.points)
+        """Whether nothing is left to measure. A search may go on after every point of its plan so far."""
+        if self.plan.may_end_early and self._is_concluded:
+            return True
+        return self.plan.search is None and all(point.hash in self.manifests for point in self.plan.points)
 
     @property
     def is_complete(self) -> bool:

@@ -14,9 +14,8 @@ from specbench_api.outcome.status_document import (
     stored_bytes,
 )
 from specbench_api.plan.canonical import plan_digest
-from specbench_api.plan.plan import Plan
+from specbench_api.plan.plan import Plan, PlanCell
 from specbench_api.spec.latency_percentiles import PERCENTILES
-from specbench_api.spec.load import Level
 from specbench_api.spec.status import FINDINGS_MAX, TEXT_MAX, ArmResult, Interval, Percentiles
 from specbench_client.documents.figure import Figure, StatusFigure
 from specbench_client.documents.finding import Finding, faults_by_arm
@@ -25,11 +24,9 @@ from specbench_client.report.text.results_table import speedup_text
 from specbench_client.trust.registry import rank
 
 
-def status_document(
-    summary: RunSummary, plan: Plan, lacking: Collection[tuple[str, Level]] = frozenset()
-) -> StatusDocument:
-    """Return status.json of a run. `lacking`: the workloads and levels of which another round may replace one."""
-    next_round = [sorted(lacking, key=lambda cell: (cell[0], cell[1].order))] if lacking else []
+def status_document(summary: RunSummary, plan: Plan, following: Collection[PlanCell] = frozenset()) -> StatusDocument:
+    """Return status.json of a run. `following`: the cells of a round that it still needs."""
+    next_round = [sorted(following, key=lambda cell: (*cell[:2], cell[2].order))] if following else []
     rows = [_arm_row(cell) for cell in summary.cells]
     kept = _fitting(rows)
     reason, message = _trust(summary)
@@ -43,7 +40,7 @@ def status_document(
         arms_omitted=len(rows) - len(kept),
         best=best_speedup_text(summary),
         recommendation=clip(summary.recommendation.sentence, TEXT_MAX) if summary.recommendation else "",
-        rounds=[*plan.loads_measured_again, *next_round],
+        rounds=[*plan.rounds_added, *next_round],
         trust="Trustworthy" if summary.trustworthy else "Untrustworthy",
         headline=clip(summary.headline, SENTENCE_BYTES),
         trust_reason=reason,

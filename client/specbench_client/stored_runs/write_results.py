@@ -23,11 +23,12 @@ from specbench_api.launch.launcher import is_pinned
 from specbench_api.outcome.layout import PROVENANCE, REPORT, STATUS, SUMMARY
 from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.plan.expansion import with_another_round
-from specbench_api.plan.plan import REPEATS_TO_DECIDE, Plan
-from specbench_api.spec.load import Level
+from specbench_api.plan.plan import REPEATS_TO_DECIDE, Plan, PlanCell
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.estimates.point_rows import cells_to_repeat, why_no_rounds_are_added
-from specbench_client.analysis.summary.run import evaluate_cells, summarise_run
+from specbench_client.analysis.summary.cells import EvaluatedCell
+from specbench_client.analysis.summary.run import evaluate_cells, summarise_cells
+from specbench_client.analysis.summary.search import cells_of_next_round
 from specbench_client.analysis.summary.stop_rule import decided_after, ended_repeats, may_be_decided
 from specbench_client.analysis.summary.trends import with_divided_rounds
 from specbench_client.documents.figure import TOO_WIDE, Figure
@@ -103,7 +104,7 @@ def report_speedups_so_far(run: Run, report: Callable[[str], None]) -> bool:
     if not may_end and rows > ROWS_OF_ESTIMATE_MAX:
         return False
     try:
-        judged = evaluate_cells(run.plan, list(run.point_summaries.values()), run.records, spans=_spans(run))
+        judged = _evaluated(run)
     except NotDurable as error:
         if may_end:
             raise
@@ -132,22 +133,26 @@ def _so_far(cell: Cell, speedup: Figure, findings: Sequence[Finding], complete: 
     return f"{cell.arm} {known} at {cell.level.words}{of_repeats}, {more}".rstrip(", ")
 
 
-def with_retries(run: Run) -> Plan | None:
-    """Return the run's plan with another round where an invalid one lacks it; None if none does. Blocks.
-
-    Raises NotDurable.
-    """
-    cells = _lacking_a_round(run.reopened())
+def with_next_round(run: Run) -> Plan | None:
+    """Return the run's plan with the round that it still needs; None if it needs none. Blocks. Raises NotDurable."""
+    run = run.reopened()
+    cells = _next_round(run, _evaluated(run) if run.plan.search else ())
     return with_another_round(run.plan, cells) if cells else None
 
 
-def _lacking_a_round(run: Run) -> set[tuple[str, Level]]:
-    """Return the workloads and levels of which another round may replace an invalid one."""
+def _next_round(run: Run, judged: Sequence[EvaluatedCell]) -> set[PlanCell]:
+    """Return the cells of the round that a run still needs: that of its search, or one in place of an invalid one."""
+    if run.plan.search:
+        return cells_of_next_round(run.plan, judged)
     if why_no_rounds_are_added(run.plan):
         return set()
     points = with_divided_rounds(run.plan, list(run.point_summaries.values()), _spans(run))
     observed = {each.workload: run.manifests[each.hash].observed.prompts for each in points}
     return cells_to_repeat(run.plan, points, observed)
+
+
+def _evaluated(run: Run, slo: Slo | None = None) -> list[EvaluatedCell]:
+    return evaluate_cells(run.plan, list(run.point_summaries.values()), run.records, slo, _spans(run))
 
 
 def _spans(run: Run) -> dict[str, tuple[datetime, datetime]]:
@@ -187,10 +192,11 @@ def _build_report(
 ) -> _Report:
     """Build the results of the points that have a manifest now."""
     plan, summaries = run.plan, list(run.point_summaries.values())
-    summary = summarise_run(
+    judged = _evaluated(run, slo)
+    summary = summarise_cells(
         plan,
         summaries,
-        run.records,
+        judged,
         clock.wall_text(),
         run.launches,
         coverage=_coverage(plan, run.manifests),
@@ -204,7 +210,7 @@ def _build_report(
         TABLE: csv(summary),
         REPORT: render_html(plan, summary),
         SUMMARY: summary.to_json(),
-        STATUS: status_document(summary, plan, _lacking_a_round(run)).to_json(),
+        STATUS: status_document(summary, plan, _next_round(run, judged)).to_json(),
     }
     return _Report(summary, len(run.manifests), files)
 

@@ -46,8 +46,8 @@ def _require_small(rows: list[ArmResult]) -> list[ArmResult]:
     return rows
 
 
-Round = Annotated[list[tuple[StorageName, Level]], Field(max_length=256)]
-"""The workloads and load levels at which a round is measured."""
+Round = Annotated[list[tuple[StorageName, StorageName, Level]], Field(max_length=1024)]
+"""The arms, workloads and load levels of a round (`PlanCell`)."""
 Sentence = Annotated[str, Field(max_length=SENTENCE_BYTES)]
 
 
@@ -69,8 +69,8 @@ class StatusDocument(MeasuredResults):
     arms: Annotated[list[ArmResult], Field(max_length=1024), AfterValidator(_require_small)]
     """As many rows as fit, see `armsOmitted`."""
     rounds: Annotated[list[Round], Field(max_length=REPEATS_MAX)] = []
-    """The rounds beyond the planned repeats: those that were added, and one more if the run lacks one because something
-    outside of the servers spoiled another."""
+    """The rounds beyond the planned repeats: those that were added, and one more if the run still needs one, for its
+    search or because something outside of the servers spoiled another."""
     trust: Literal["Trustworthy", "Untrustworthy"]
     """Whether no check found a reason to doubt."""
     headline: Sentence

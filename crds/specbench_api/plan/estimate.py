@@ -6,6 +6,7 @@ long a number of requests takes, or how long a trace is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -46,6 +47,28 @@ def estimate(plan: Plan, turns: Mapping[str, Sequence[int]] | None = None) -> Pl
         ),
         load_seconds=None if None in seconds else sum(each for each in seconds if each is not None),
     )
+
+
+CONTENDERS_MIN = 3
+"""Arms of a round of a search at least, without the baseline: fewer would leave nothing to compare the best with."""
+
+
+def contenders(arms: int, rounds: int) -> int:
+    """Return how many arms the next round of a search has at most, without the baseline: half of the round before.
+
+    `arms`: of the first round. `rounds`: how many were measured.
+    """
+    return min(arms, max(CONTENDERS_MIN, math.ceil(arms / (1 << rounds))))
+
+
+def rounds_text(plan: Plan) -> str:
+    """Return how large a search may become; empty for a run without one."""
+    if plan.search is None:
+        return ""
+    rounds, arms = plan.load.repeats, len(plan.arms) - 1
+    launches = sum(1 + contenders(arms, number) for number in range(rounds))
+    points = launches * len(plan.workloads) * len(plan.load.levels)
+    return f" in the first of at most {rounds} rounds, which have at most {launches} launches and {points} points"
 
 
 def requests_of(turns: Sequence[int], conversations: int) -> int:

@@ -10,6 +10,7 @@ Each point has a launch of its own if its engine must be restarted to empty the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -23,7 +24,7 @@ from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
 from specbench_api.launch.registry import LAUNCHERS, equalized, with_gpus
 from specbench_api.plan.canonical import point_hash
 from specbench_api.plan.limits import GROUPS_MAX, POINTS_MAX
-from specbench_api.plan.plan import REPEATS_OF_ROUND, Arm, EngineGroup, Plan, Point
+from specbench_api.plan.plan import Arm, EngineGroup, Plan, PlanCell, Point
 from specbench_api.plan.validation import (
     engine_problems,
     launch_request,
@@ -33,7 +34,7 @@ from specbench_api.plan.validation import (
     too_long,
 )
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.load import REPEATS_MAX, ArmOrder, Level
+from specbench_api.spec.load import REPEATS_MAX, ArmOrder
 from specbench_api.spec.parsing import problems_in
 from specbench_api.spec.results import S3, Results
 from specbench_api.spec.run import Metadata, RunSpec, SpecBenchRun, default_cache_policy
@@ -84,6 +85,7 @@ def _taken_from(run: SpecBenchRun, arms: list[Arm]) -> dict[str, Any]:
         "arms": arms,
         "workloads": spec.workloads,
         "load": spec.load,
+        "search": spec.search,
         "stop": spec.load.stop,
     }
 
@@ -135,7 +137,7 @@ def _raise_if_any(problems: list[Problem]) -> None:
 
 
 def _groups(spec: RunSpec, arms: list[Arm]) -> list[EngineGroup]:
-    passes = _passes(spec, arms, range(spec.load.repeats))
+    passes = _passes(spec, arms, range(1 if spec.search else spec.load.repeats))
     if spec.load.order is not ArmOrder.INTERLEAVED:
         passes.sort(key=lambda each: arms.index(each[0]))
     measured = [(arm.name, _points(spec, arm, repeat)) for arm, repeat in passes]
@@ -197,7 +199,7 @@ def restore(plan: Plan, s3: S3) -> SpecBenchRun:
         message = "this version of specbench would plan the run differently and measure everything again"
         remedy = "use the version that measured it, which every point's manifest.json contains"
         raise InvalidSpec([Problem("plan.json", message, remedy)])
-    retries = max(run.spec.retries, plan.added_rounds)
+    retries = run.spec.retries if plan.search else max(run.spec.retries, plan.added_rounds)
     return run.model_copy(update={"spec": run.spec.model_copy(update={"retries": retries})})
 
 
@@ -212,39 +214,47 @@ def _run_of(plan: Plan, s3: S3 | None) -> SpecBenchRun:
             baseline="Measure" if any(arm.is_baseline or arm.endpoint for arm in plan.arms) else "Skip",
             workloads=plan.workloads,
             load=plan.load,
+            search=plan.search,
             placement=plan.placement,
             results=Results(s3=s3, adopt=plan.uid),
         ),
     )
 
 
-# Rounds that are measured again: a plan grows by them, and its other points stay.
+# Rounds that are added, by a search or in place of spoiled ones: a plan grows by them, and its other points stay.
 
 
-def with_another_round(plan: Plan, cells: Collection[tuple[str, Level]]) -> Plan:
-    """Return the plan with two more repeats of all arms at some workloads and levels, in groups of their own."""
-    first = plan.load.repeats + plan.load.repeats % REPEATS_OF_ROUND
-    load = plan.load.model_copy(update={"repeats": first + REPEATS_OF_ROUND})
+def most_rounds(plan: Plan, retries: int) -> int:
+    """Return how many rounds may be added to a plan. `retries`: those in place of spoiled ones."""
+    return plan.load.repeats - plan.own_repeats if plan.search else retries
+
+
+def with_another_round(plan: Plan, cells: Collection[PlanCell]) -> Plan:
+    """Return the plan with another round of some of its cells, in groups of their own."""
+    size = plan.repeats_of_round
+    first = math.ceil((1 + max(point.repeat for point in plan.points)) / size) * size
+    load = plan.load if plan.search else plan.load.model_copy(update={"repeats": first + size})
     spec = _run_of(plan, None).spec.model_copy(update={"load": load})
     passes = [
-        (arm.name, [point for point in _points(spec, arm, repeat) if (point.workload, point.level) in cells])
-        for arm, repeat in _passes(spec, plan.arms, range(first, load.repeats))
+        (arm.name, [point for point in _points(spec, arm, repeat) if point.cell in cells])
+        for arm, repeat in _passes(spec, plan.arms, range(first, first + size))
     ]
     before = [(group.arm, group.points) for group in plan.groups]
     groups = _numbered([*before, *_launches(spec, passes)])
-    return plan.model_copy(update={"load": load, "groups": groups, "planned_repeats": plan.own_repeats})
+    planned = None if plan.search else plan.own_repeats
+    return plan.model_copy(update={"load": load, "groups": groups, "planned_repeats": planned})
 
 
-def with_requested_round(plan: Plan, rounds: Sequence[Collection[tuple[str, Level]]], retries: int) -> Plan | None:
+def with_requested_round(plan: Plan, rounds: Sequence[Collection[PlanCell]], retries: int) -> Plan | None:
     """Return the plan with the first of these rounds that it lacks; None if there is none, or it may not be added.
 
-    Anybody who may write to a bucket may have requested them: only loads of the plan are measured, only in turns, and
-    at most as many rounds as `retries`.
+    Anybody who may write to a bucket may have requested them: only arms and loads of the plan are measured, only in
+    turns, and at most as many rounds as `most_rounds` allows.
     """
     added = plan.added_rounds
-    if added >= min(len(rounds), retries) or plan.load.order is not ArmOrder.INTERLEAVED:
+    if added >= min(len(rounds), most_rounds(plan, retries)) or plan.load.order is not ArmOrder.INTERLEAVED:
         return None
-    cells = {(point.workload, point.level) for point in plan.points}.intersection(rounds[added])
+    cells = {point.cell for point in plan.points}.intersection(rounds[added])
     try:
         grown = with_another_round(plan, cells)
     except ValidationError:  # an earlier version made the plan, and this one would reject its run
@@ -255,11 +265,9 @@ def with_requested_round(plan: Plan, rounds: Sequence[Collection[tuple[str, Leve
 
 
 def without_added_rounds(plan: Plan) -> Plan:
-    """Return the plan as it was before rounds were measured again."""
-    planned = plan.planned_repeats
-    if planned is None:
-        return plan
-    load = plan.load.model_copy(update={"repeats": planned})
+    """Return the plan as it was before rounds were added."""
+    planned = plan.own_repeats
+    load = plan.load if plan.search else plan.load.model_copy(update={"repeats": planned})
     groups = _only(lambda point: point.repeat < planned, plan.groups)
     return plan.model_copy(update={"load": load, "groups": groups, "planned_repeats": None})
 

@@ -13,8 +13,11 @@ from specbench_api.spec.engine import Endpoint, Engine, PromptCache
 from specbench_api.spec.load import ArmOrder, Level, Load
 from specbench_api.spec.model import Target
 from specbench_api.spec.placement import Placement
+from specbench_api.spec.search import Search
 from specbench_api.spec.workload import Workload
 
+PlanCell = tuple[str, str, Level]
+"""An arm, a workload and a load: its points differ in their repeat alone."""
 REPEATS_OF_ROUND = 2
 """In a round every arm is measured first once (ABBA)."""
 REPEATS_TO_DECIDE = 6
@@ -58,6 +61,11 @@ class Point(ApiModel):
     """The load level."""
     repeat: int
     """Index of the repeat, from 0. Points of one repeat are paired."""
+
+    @property
+    def cell(self) -> PlanCell:
+        """Its arm, workload and load."""
+        return self.arm, self.workload, self.level
 
 
 class EngineGroup(ApiModel):
@@ -103,6 +111,8 @@ class Plan(ApiModel):
     ends after fewer windows once its acceptance length has certainly fallen."""
     planned_repeats: int | None = None
     """Number of repeats before rounds of them (ABBA) were measured again, which added repeats; None if none was."""
+    search: Search | None = None
+    """How further repeats are chosen, of `load.repeats` at most: the plan has those that were begun."""
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
@@ -128,21 +138,28 @@ class Plan(ApiModel):
 
     @property
     def added_rounds(self) -> int:
-        """Number of rounds that were added because others are invalid."""
-        return 0 if self.planned_repeats is None else (self.load.repeats - self.planned_repeats) // REPEATS_OF_ROUND
+        """Number of rounds that were added because others are invalid, or by a search."""
+        return len(self.rounds_added)
 
     @property
-    def loads_measured_again(self) -> list[list[tuple[str, Level]]]:
-        """The workloads and levels of each round that was added, in order."""
-        found: dict[int, dict[tuple[str, Level], None]] = {}
+    def rounds_added(self) -> list[list[PlanCell]]:
+        """What is measured in each round that was added, in order."""
+        found: dict[int, dict[PlanCell, None]] = {}
         for point in self.points:
             if point.repeat >= self.own_repeats:
-                found.setdefault(point.repeat // REPEATS_OF_ROUND, {})[point.workload, point.level] = None
+                found.setdefault(point.repeat // self.repeats_of_round, {})[point.cell] = None
         return [list(found[number]) for number in sorted(found)]
 
     @property
+    def repeats_of_round(self) -> int:
+        """Number of repeats by which the plan grows; in a round of a search every arm is launched once."""
+        return 1 if self.search else REPEATS_OF_ROUND
+
+    @property
     def own_repeats(self) -> int:
-        """Number of repeats without those that were added because others are invalid."""
+        """Number of repeats without those that were added."""
+        if self.search:
+            return 1
         return self.load.repeats if self.planned_repeats is None else self.planned_repeats
 
     @property
@@ -171,6 +188,11 @@ class Plan(ApiModel):
     def alternates(self) -> bool:
         """Whether running servers are compared, in an order that every repeat reverses (ABBA)."""
         return self.engine.is_external and self.load.order is ArmOrder.INTERLEAVED
+
+    @property
+    def may_end_early(self) -> bool:
+        """Whether it ends when its answer is known, so that its intervals must be valid however often one looks."""
+        return self.stop is not None or self.search is not None
 
     @property
     def launches_repeats(self) -> bool:

@@ -17,6 +17,7 @@ from specbench_api.spec.run import (
     NAME,
     NAME_MAX,
     NOTHING_TO_MEASURE,
+    SEARCH_TAKES_TURNS,
     SPLIT_TOO_FAR,
     TARGETS_WITHOUT_STREAMS,
     Metadata,
@@ -52,7 +53,13 @@ class FailurePolicy(StrEnum):
 class TemplateSpec(RunSpec):
     """A complete, valid spec of a SpecBenchRun. It may be changed: runs whose spec differs get new names."""
 
-    rules: ClassVar = (NOTHING_TO_MEASURE, DRAFTERS_OF_ENDPOINTS, SPLIT_TOO_FAR, TARGETS_WITHOUT_STREAMS)
+    rules: ClassVar = (
+        NOTHING_TO_MEASURE,
+        DRAFTERS_OF_ENDPOINTS,
+        SPLIT_TOO_FAR,
+        TARGETS_WITHOUT_STREAMS,
+        SEARCH_TAKES_TURNS,
+    )
 
 
 class TemplateMetadata(ApiModel):

@@ -19,12 +19,13 @@ from specbench_api.spec.deadlines_and_ttl import (
 )
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine, PromptCache
-from specbench_api.spec.gate import Gate
-from specbench_api.spec.load import REPEATS_MAX, Load
+from specbench_api.spec.gate import MIN_REPEATS, Gate
+from specbench_api.spec.load import REPEATS_MAX, ArmOrder, Load
 from specbench_api.spec.model import Target
 from specbench_api.spec.patterns import DNS_LABEL
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.results import LATEST, Results
+from specbench_api.spec.search import Search
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import RunStatus
 from specbench_api.spec.workload import Workload
@@ -42,6 +43,7 @@ NOTHING_TO_MEASURE = ValidationRule(
 NOTHING_CHANGES = ValidationRule(
     "self.model == oldSelf.model && self.engine == oldSelf.engine && self.drafters == oldSelf.drafters"
     " && self.baseline == oldSelf.baseline && self.workloads == oldSelf.workloads && self.load == oldSelf.load"
+    " && has(self.search) == has(oldSelf.search) && (!has(self.search) || self.search == oldSelf.search)"
     " && self.placement == oldSelf.placement && self.results == oldSelf.results"
     " && has(self.promptCache) == has(oldSelf.promptCache)"
     " && (!has(self.promptCache) || self.promptCache == oldSelf.promptCache)",
@@ -74,6 +76,25 @@ TARGETS_WITHOUT_STREAMS = ValidationRule(
     ),
 )
 
+SEARCH_TAKES_TURNS = ValidationRule(
+    f"!has(self.search) || (self.load.order == 'Interleaved' && self.load.repeats >= {MIN_REPEATS}"
+    " && self.baseline == 'Measure'"
+    " && self.engine.kind != 'external' && size(self.drafters) > 0)",
+    f"search needs drafters, baseline: Measure, load.order: Interleaved, load.repeats of {MIN_REPEATS} or more (its"
+    " rounds at most),"
+    " and an engine that specbench starts: change these, or remove search",
+    lambda spec: (
+        spec.search is None
+        or (
+            spec.load.order is ArmOrder.INTERLEAVED
+            and spec.load.repeats >= MIN_REPEATS
+            and spec.baseline == "Measure"
+            and not spec.engine.is_external
+            and len(spec.drafters) > 0
+        )
+    ),
+)
+
 
 def default_cache_policy(engine: Engine) -> PromptCache:
     """Return the policy of a run that declares none: specbench cannot switch off the cache of a running endpoint."""
@@ -89,6 +110,7 @@ class RunSpec(RuledModel):
         DRAFTERS_OF_ENDPOINTS,
         SPLIT_TOO_FAR,
         TARGETS_WITHOUT_STREAMS,
+        SEARCH_TAKES_TURNS,
     )
 
     model: Target
@@ -107,6 +129,8 @@ class RunSpec(RuledModel):
     """The prompts, with their sampling parameters and output limits."""
     load: Load
     """Load levels, repeats, and the order of the arms."""
+    search: Search | None = None
+    """Instead of measuring every arm equally often: a race, in which arms that lose end early. Without it: no race."""
     placement: Placement = Placement()
     """Nodes, GPUs and other resources of the pods."""
     results: Results = Results()

@@ -11,7 +11,7 @@ from specbench_api.errors import InvalidSpec, NotAllowed, Problem
 from specbench_api.fence.check import NO_STORE
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.canonical import differing_fields
-from specbench_api.plan.expansion import without_added_rounds
+from specbench_api.plan.expansion import most_rounds, without_added_rounds
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase, QueueReason
 from specbench_api.spec.run import RunSpec, SpecBenchRun
@@ -248,6 +248,8 @@ def _analyzing(run_view: RunView) -> RunState:
         return RunState(Phase.ANALYZING, failure.reason, failure.message)
     if run_view.grown_plan:
         message = "a round that was spoiled is measured again, as spec.retries allows"
+        if run_view.plan.search:
+            message = "the search measures again what may change its answer"
         return RunState(Phase.ANALYZING, "Analyzing", message, adds_round=True)
     report = run_view.children.report
     return _with_report_job(run_view, report) if report else _without_report_job(run_view)
@@ -430,7 +432,7 @@ def check_adopted_results(run_view: RunView) -> None:
     except ValueError as error:
         message = f"{uri}/{PLAN} is damaged, or was written by another version of specbench"
         raise InvalidSpec([Problem(ADOPT_PATH, message, "remove adopt to measure again")]) from error
-    if stored_plan.added_rounds > run_view.run.spec.retries:
+    if stored_plan.added_rounds > most_rounds(stored_plan, run_view.run.spec.retries):
         message = f"the results at {uri} have {stored_plan.added_rounds} rounds that were measured again"
         raise InvalidSpec([Problem("spec.retries", message, f"set it to {stored_plan.added_rounds} or more")])
     unknown = stored_plan.unknown_field(run_view.stored.plan_json.encode())

@@ -150,7 +150,7 @@ def grown_plan(run: SpecBenchRun, begun: BegunPlan, stored: StoredResults) -> Be
         return None
     requested = stored.results.rounds if stored.results and stored.results.uid == plan.uid else []
     try:
-        measured = Plan.from_untrusted_json((stored.plan_json or "").encode()).loads_measured_again
+        measured = Plan.from_untrusted_json((stored.plan_json or "").encode()).rounds_added
     except ValueError:  # nothing is adopted, or the reason why it cannot be is reported
         measured = []
     grown = with_requested_round(plan, max(requested, measured, key=len), run.spec.retries)

@@ -30,9 +30,8 @@ from specbench_api.plan.names import (
     engine_name,
     report_name,
 )
-from specbench_api.plan.plan import Plan
+from specbench_api.plan.plan import Plan, PlanCell
 from specbench_api.spec.conditions import ConditionType, GroupState
-from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.status import Condition, GateStatus, GroupStatus, RunStatus
 from specbench_client.documents.summary import RunSummary
@@ -305,14 +304,14 @@ class ClusterWorld:
         self.crash(self.engine(group), code, **how)
         self.settle()
 
-    def finish_report(self, summary: RunSummary | None = None, lacking: Collection[tuple[str, Level]] = ()) -> None:
-        """Store the results, complete the report Job, and settle. `lacking`: where a round is requested."""
-        self.store_results(summary, lacking)
+    def finish_report(self, summary: RunSummary | None = None, following: Collection[PlanCell] = ()) -> None:
+        """Store the results, complete the report Job, and settle. `following`: the round that is requested."""
+        self.store_results(summary, following)
         self.settle()
 
-    def store_results(self, summary: RunSummary | None = None, lacking: Collection[tuple[str, Level]] = ()) -> None:
+    def store_results(self, summary: RunSummary | None = None, following: Collection[PlanCell] = ()) -> None:
         """Store the results and complete the report Job."""
-        self.results = status_document(summary or summary_of(self.plan, len(self.measured)), self.plan, lacking)
+        self.results = status_document(summary or summary_of(self.plan, len(self.measured)), self.plan, following)
         self.jobs[self.report] = replace(self.jobs[self.report], complete=True)
 
     def lose_job(self, name: str) -> None:

@@ -20,7 +20,6 @@ from specbench_api.plan.canonical import plan_digest
 from specbench_api.plan.expansion import expand, with_another_round
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_PLAN
 from specbench_api.spec.conditions import GroupState, Phase
-from specbench_api.spec.load import Level
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import RunStatus
@@ -218,7 +217,7 @@ class ModelOperator:
         )
         plans = [expand(parse_run(operator_run(self._edits)))]
         if retried:
-            plans.append(with_another_round(plans[0], {(plans[0].workloads[0].name, Level(concurrency=1))}))
+            plans.append(with_another_round(plans[0], {point.cell for point in plans[0].points}))
         plan = plans[-1]
         self._hashes = [point.hash for group in plan.groups for point in group.points]
         self.points = [[self._hashes.index(point.hash) for point in group.points] for group in plan.groups]
@@ -312,7 +311,7 @@ class ModelOperator:
         plan, grown = self._plans[uid][0], self._plans[uid][-1]
         if points > self._planned_points:
             return status_document(summary_of(grown, points), grown)
-        requested = {cell for cells in grown.loads_measured_again for cell in cells}
+        requested = {cell for cells in grown.rounds_added for cell in cells}
         return status_document(summary_of(plan, points), plan, requested)
 
     def has_failed(self, status: RunStatus) -> bool:

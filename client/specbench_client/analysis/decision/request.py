@@ -13,6 +13,7 @@ from specbench_api.outcome.provenance import FactName
 from specbench_api.plan.expansion import lossy_arms
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME, TEXT_ONLY, Drafter, Method
+from specbench_api.spec.search import WORTH_PERCENT
 from specbench_api.spec.slo import Slo
 from specbench_client.documents.figure import StatusFigure
 from specbench_client.documents.finding import faults_by_arm
@@ -20,10 +21,8 @@ from specbench_client.documents.recommendation import Objective, SloTarget
 from specbench_client.documents.summary import Cell, RunSummary
 from specbench_client.trust.checks.answers import answers_worse
 
-WORTH_PERCENT = 5.0
-"""Smallest gain worth having: a drafter costs memory and upkeep, so gains shown to be below 5 % are rejected."""
 WORTH = 1 + WORTH_PERCENT / 100
-"""The same as a ratio."""
+"""The same as a ratio: a drafter costs memory and upkeep, so gains that are shown to be smaller are rejected."""
 
 
 Price = Annotated[float, Field(ge=1e-12, le=1e12)]

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_api.plan.plan import REPEATS_OF_ROUND, Plan, Point
+from specbench_api.plan.plan import REPEATS_OF_ROUND, Plan, PlanCell, Point
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.load import REPEATS_MAX, ArmOrder, Level
+from specbench_api.spec.load import REPEATS_MAX, ArmOrder
 from specbench_client.documents.finding import Severity
 from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 from specbench_client.documents.summary import PointSummary
@@ -89,14 +89,14 @@ class RoundsLeftOut:
         return [point for point in points if not (self.few and point.round in self.invalid)]
 
 
-def cells_to_repeat(plan: Plan, points: Sequence[PointSummary], prompts: Mapping[str, float]) -> set[tuple[str, Level]]:
-    """Return the workloads and levels of which another round may replace an invalid one, when all are measured.
+def cells_to_repeat(plan: Plan, points: Sequence[PointSummary], prompts: Mapping[str, float]) -> set[PlanCell]:
+    """Return the cells of which another round may replace an invalid one, when all are measured: those of all arms.
 
     What counts is only what was found about the client, the network and the machine, and never a result. A point whose
     prompts were sent before an interruption counts only if another round has new ones. `prompts`: how many each
     workload has.
     """
-    found = set[tuple[str, Level]]()
+    found = set[PlanCell]()
     for arm, workload, level in {(point.arm, point.workload, point.level) for point in points}:
         own = [
             each
@@ -107,7 +107,7 @@ def cells_to_repeat(plan: Plan, points: Sequence[PointSummary], prompts: Mapping
         ]
         rounds = RoundsLeftOut.of(plan, own)
         if rounds.invalid and rounds.lacking and not rounds.broken:
-            found.add((workload, level))
+            found.update((each.name, workload, level) for each in plan.arms)
     return found
 
 
@@ -121,6 +121,8 @@ def why_no_rounds_are_added(plan: Plan) -> str:
     """Return why no round of a run can be measured again, whatever was found; empty if it can."""
     if plan.load.order is not ArmOrder.INTERLEAVED:
         return "it does not measure arms in turns (load.order: Interleaved)"
+    if plan.search:
+        return "its search measures again what may change its answer"
     if plan.stop is not None:
         return "it has ended by its stop rule (--until-sure)"
     if plan.own_repeats < MIN_REPEATS_TO_COMPARE:

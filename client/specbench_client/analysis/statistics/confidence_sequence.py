@@ -63,10 +63,17 @@ def half_width(variance: float, count: float, freedom: float, miss: float) -> fl
 
 def anytime_p_value(blocks: Values, turns: Values | None = None) -> float:
     """Return the p-value of "the mean is 0" that matches the sequence: 1 / E(0), at most 1."""
-    variance = runs_variance(blocks, turns) if blocks.size > 1 else 0.0
+    if blocks.size < 2:
+        return 1.0
+    freedom = float(runs_freedom(blocks.size, turns))
+    return sequence_p_value(float(blocks.mean()), runs_variance(blocks, turns), blocks.size, freedom)
+
+
+def sequence_p_value(mean: float, variance: float, count: float, freedom: float) -> float:
+    """Return the p-value of "the mean is 0" for a mean of `count` values with this variance, see `half_width`."""
     if variance == 0.0:
         return 1.0
-    freedom, growth = runs_freedom(blocks.size, turns), 1 + blocks.size * PRIOR_VARIANCE
-    squared = blocks.size * float(blocks.mean()) ** 2 / variance / freedom
+    growth = 1 + count * PRIOR_VARIANCE
+    squared = count * mean**2 / variance / freedom
     log_e = (freedom + 1) / 2 * (np.log1p(squared) - np.log1p(squared / growth)) - np.log(growth) / 2
     return float(min(1.0, np.exp(-log_e)))

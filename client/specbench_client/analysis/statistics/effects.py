@@ -28,6 +28,7 @@ from specbench_client.analysis.statistics.bootstrap import (
     ChosenInterval,
     IntervalBounds,
     ResamplingLayout,
+    expanded_percentiles,
     why_no_interval,
 )
 from specbench_client.analysis.statistics.confidence_sequence import anytime_p_value
@@ -40,7 +41,7 @@ from specbench_client.analysis.statistics.intervals import (
 from specbench_client.analysis.statistics.level import LEVEL, t_quantile
 from specbench_client.analysis.statistics.row_layout import CellSums, RowLayout
 from specbench_client.documents.figure import Figure, FigureInterval
-from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE, too_few_repeats
+from specbench_client.documents.minimum_samples import too_few_repeats
 from specbench_client.numpy_columns import Values
 
 MOVER = "MOVER on the log scale from the two intervals"
@@ -75,6 +76,12 @@ class Effect:
     """None for effects that were not computed from the requests of one run."""
     anytime: bool = False
     """Whether the interval is valid although the measurement stopped because of it."""
+    anytime_p: float | None = None
+    """The p-value that matches the confidence sequence over repeats; None without one."""
+    prompts: IntervalBounds | None = None
+    """Beside a confidence sequence: the interval over prompts alone, about the same value."""
+    pooled: bool = False
+    """Whether fewer repeats support a claim, because other arms' launches show how much launches differ."""
     launches: bool = False
     """Whether each repeat has launches of its own."""
     run_variance: float | None = None
@@ -83,12 +90,17 @@ class Effect:
     @property
     def supports_claim(self) -> bool:
         """Whether the interval includes the variation between runs, so that a claim is possible."""
-        return self.chosen is not None and self.repeats >= MIN_REPEATS_TO_COMPARE
+        return self.chosen is not None and not self.too_few_repeats
+
+    @property
+    def too_few_repeats(self) -> str:
+        """Why the repeats are too few for a claim; empty if they are not."""
+        return "" if self.pooled else too_few_repeats(self.repeats)
 
     @property
     def missing(self) -> str:
         """Why the comparison is shown without an interval; empty if it has one."""
-        return "" if self.supports_claim else too_few_repeats(self.repeats) or why_no_interval(self.units)
+        return "" if self.supports_claim else self.too_few_repeats or why_no_interval(self.units)
 
     @property
     def p_value(self) -> float | None:
@@ -96,10 +108,9 @@ class Effect:
         if self.chosen is None or not self.supports_claim:
             return None
         of_bounds = min(1.0, 2 * min(self.p_below(0.0), self.p_above(0.0)))
-        if not self.anytime or self.draws is None:
+        if self.anytime_p is None:
             return of_bounds
-        of_sequence = anytime_p_value(self.draws.runs, self.draws.turns)
-        return of_sequence if self.chosen.over_repeats else max(of_sequence, of_bounds)
+        return self.anytime_p if self.chosen.over_repeats else max(self.anytime_p, of_bounds)
 
     def with_errors(self, below: float, above: float, freedom: float, method: str) -> Effect:
         """Return the effect with the t interval of standard errors towards smaller and larger values."""
@@ -147,7 +158,7 @@ class Effect:
         chosen = self.chosen
         if chosen is not None:
             chosen = replace(chosen, bounds=IntervalBounds(-chosen.bounds.high, -chosen.bounds.low))
-        return replace(self, value=-self.value, chosen=chosen, draws=None)
+        return replace(self, value=-self.value, chosen=chosen, draws=None, prompts=None)
 
     def interval(self, scale: float = 1.0) -> FigureInterval | None:
         """Return the interval on the figure's own scale: scale × exp(log)."""
@@ -236,7 +247,12 @@ def resampled_effect(figure: ResampledFigure, layout: ResamplingLayout, repeats:
     samples = value + (figure.samples - figure.value) * layout.inflation if chosen else figure.samples
     numbers = np.arange(layout.repeats, dtype=np.float64) if repeats is None else repeats
     draws = EffectDraws(samples, numbers, figure.repeats, layout.turns)
-    return Effect(value, layout.prompts, layout.repeats, chosen, draws, layout.anytime, layout.launches)
+    effect = Effect(value, layout.prompts, layout.repeats, chosen, draws, layout.anytime, launches=layout.launches)
+    if not layout.anytime:
+        return effect
+    prompts = expanded_percentiles(figure.value, figure.samples, layout)
+    moved = prompts and IntervalBounds(*(bound - figure.value + value for bound in (prompts.low, prompts.high)))
+    return replace(effect, anytime_p=anytime_p_value(figure.repeats, layout.turns) if chosen else None, prompts=moved)
 
 
 def log_ratio(sums: CellSums, signs: Sequence[int], seed: int) -> Effect | None:
@@ -274,7 +290,8 @@ def figure_effect(figure: Figure | None, repeats: int) -> Effect | None:
         freedom = figure.n - 1 if interval.freedom is None else interval.freedom
         bounds = IntervalBounds(min(low, value), max(high, value))
         chosen = ChosenInterval(bounds, interval.method, max(1.0, freedom))
-    return Effect(value, figure.n, repeats, chosen)
+    # Comparisons have no interval where their repeats are too few.
+    return Effect(value, figure.n, repeats, chosen, pooled=chosen is not None)
 
 
 def combined_distances(over: Effect, under: Effect) -> tuple[float, float]:

@@ -102,15 +102,18 @@ def with_prompts(
     prompts: IntervalBounds | None,
     value_over_prompts: float,
 ) -> ChosenInterval | None:
-    """Return the interval over repeats, with the variation of prompts if repeats send the same: errors are squared.
+    """Return the interval over repeats, with the variation of prompts if repeats send the same.
 
     The prompts do not change with the number of repeats, so their part is the same at every look. `of_cells`: of each
     measurement, a number for each repeat and prompt, shape (repeats, prompts), 0 where the prompt was not sent.
     """
     if runs is None or all(map(_has_own_prompts, of_cells)):
         return runs
-    if prompts is None:
-        return None
+    return widened(runs, value, prompts, value_over_prompts) if prompts else None
+
+
+def widened(runs: ChosenInterval, value: float, prompts: IntervalBounds, value_over_prompts: float) -> ChosenInterval:
+    """Return the interval over repeats with the variation of prompts: errors are squared and added."""
     below = math.hypot(value - runs.bounds.low, value_over_prompts - prompts.low)
     above = math.hypot(runs.bounds.high - value, prompts.high - value_over_prompts)
     method = f"{runs.method}; with that of prompts, which repeats share"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from specbench_client.analysis.statistics.effects import Effect
 from specbench_client.analysis.statistics.level import LEVEL
 from specbench_client.documents.figure import Verdict
-from specbench_client.documents.minimum_samples import MIN_REPEATS_TO_COMPARE
 
 
 def verdicts(
@@ -27,7 +26,7 @@ def verdicts(
 def _verdict(effect: Effect | None, claim: Verdict, *, significant: bool) -> Verdict:
     if effect is None:
         return Verdict.NOT_COMPARABLE
-    if effect.repeats < MIN_REPEATS_TO_COMPARE:
+    if effect.too_few_repeats:
         return Verdict.TOO_FEW_REPEATS
     interval = effect.interval()
     if interval is None:

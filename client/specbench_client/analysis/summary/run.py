@@ -35,6 +35,7 @@ from specbench_client.analysis.summary.cells import (
     without_comparison,
 )
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
+from specbench_client.analysis.summary.search import with_pooled_variance
 from specbench_client.analysis.summary.stop_rule import decided_after
 from specbench_client.analysis.summary.trends import windows_after_decay, with_divided_rounds
 from specbench_client.documents.curves import ArmCrossover
@@ -182,7 +183,7 @@ def evaluate_cells(
     """Evaluate every measured cell, by workload and load; parameters as of `summarise_run`."""
     slots = _slots(plan, _in_order(plan, summaries, spans))
     found = [each for slot in slots for each in _evaluate_slot(plan, slot, records, slo, spans or {})]
-    return with_claims(with_answers_checked(found))
+    return with_claims(with_answers_checked(with_pooled_variance(found) if plan.search else found))
 
 
 def summarise_cells(

@@ -20,6 +20,7 @@ from specbench_client.report.text.text_table import (
     percent,
     with_interval,
 )
+from specbench_client.trust.check_type import list_names
 
 # Columns of a cell, shared by terminal, Markdown and page.
 #
@@ -235,14 +236,18 @@ def table_of_cells(title: str, columns: Sequence[CellColumn], summary: RunSummar
 def _repeats_not_compared(cells: Sequence[Cell]) -> list[str]:
     """Return where a speed-up is over fewer repeats than the figures beside it, as after an interruption."""
     measured = {(cell.arm, cell.workload, cell.level.label): len(cell.points) for cell in cells}
-    found = []
+    found, fewer = [], dict[tuple[int, int], dict[str, None]]()
     for cell in cells:
         baseline = measured.get((BASELINE_NAME, cell.workload, cell.level.label), 0)
-        if cell.compared_repeats is not None and cell.compared_repeats < max(len(cell.points), baseline):
+        if cell.compared_repeats == len(cell.points) < baseline:
+            fewer.setdefault((cell.compared_repeats, baseline), {})[cell.arm] = None
+        elif cell.compared_repeats is not None and cell.compared_repeats < max(len(cell.points), baseline):
             found.append(
                 f"the speed-up of {cell.arm} at {cell.level.label} is over {cell.compared_repeats} repeats, its other"
                 f" figures over {len(cell.points)}, the baseline's over {baseline}"
             )
+    for (less, most), arms in fewer.items():
+        found.append(f"{less} of the baseline's {most} repeats: {list_names(list(arms))}")
     return found
 
 
