@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Container, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -36,12 +36,10 @@ from specbench_client.cli.run_execution import RunOptions, execute_run
 from specbench_client.cli.run_selection import select_run
 from specbench_client.documents.figure import Figure, FigureInterval, Verdict
 from specbench_client.documents.finding import Finding, Severity
-from specbench_client.documents.prompt_coverage import PromptCoverage
 from specbench_client.documents.summary import Cell, ClientHealth, CounterDeltas, PointSummary, RunSummary
 from specbench_client.drive.load_planning import ArrivalPlan
 from specbench_client.drive.load_probes import LEAST, PER_STREAM, PER_STREAM_MOST, size_of_repeat
 from specbench_client.drive.prompts import prompts_of_point
-from specbench_client.drive.resume import claim_store
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.local import executor
 from specbench_client.local.executor import LocalOptions, execute_locally
@@ -54,10 +52,11 @@ from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import conclude, report_speedups_so_far
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.row_parsing import Prompt
-from specbench_testing.corrupted_records import combine
-from specbench_testing.local_results import OBSERVED, store_point
+from specbench_testing.corrupted_records import combine, failing
+from specbench_testing.local_results import store_point
 from specbench_testing.resources import run_of
 from specbench_testing.result_pairs import replaced, result_of
+from specbench_testing.runs_with_rounds import Retried
 from specbench_testing.synthetic_records import (
     CREATED,
     Corruptions,
@@ -523,18 +522,9 @@ def test_a_run_that_was_killed_after_its_deciding_repeat_measures_no_further_one
 
 def failing_in_a_repeat(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
     """A quarter of the requests of the baseline's third repeat failed."""
-    if (point.arm, point.repeat) != ("none", 2):
-        return frame
-    failed = np.arange(len(frame)) % 4 == 3
-    times = ["first_token_ns", "last_token_ns", "chunk_ns", "chunk_tokens", "output_tokens", "output_sha256"]
-    edited = {
-        name: pd.Series([None if bad else value for bad, value in zip(failed, frame[name], strict=True)], dtype=object)
-        for name in times
-    }
-    return frame.assign(**edited, error_class=pd.Series(["reset" if bad else None for bad in failed], dtype=object))
+    return failing(frame) if (point.arm, point.repeat) == ("none", 2) else frame
 
 
-# Rounds that are measured again.
 # Rounds that are measured again.
 
 PAIRED = SyntheticRun(
@@ -556,49 +546,6 @@ def busy_at(*turns: tuple[str, int]) -> Corruptions:
         return honest.model_copy(update={"cpu_share": 0.95}) if busy else honest
 
     return Corruptions(watch=watch)
-
-
-@dataclass
-class Retried:
-    """A run in a folder that measures rounds again. No server answers."""
-
-    world: SyntheticRun
-    corruptions: Corruptions
-    folder: Path
-    monkeypatch: pytest.MonkeyPatch
-    measured: list[Point] = field(default_factory=list)
-    interrupted_after: int | None = None
-    prompts: int = OBSERVED.prompts
-    """How many prompts the dataset has."""
-    lines: list[str] = field(default_factory=list)
-
-    @property
-    def plan(self) -> Plan:
-        """The plan of the command, without added rounds."""
-        return self.world.plan.model_copy(update={"namespace": "local"})
-
-    def run(self, retries: int) -> Run:
-        """Find the run, and measure what it lacks."""
-        run = find_local_run(FolderStore(self.folder), self.plan)
-        self.measured.clear()
-        self.monkeypatch.setattr(executor, "_launch_with_retries", self._measure)
-        options = LocalOptions(self.folder, self.folder, 1.0, on_estimate=self.lines.append, retries=retries)
-        asyncio.run(execute_locally(run, options))
-        return run
-
-    async def _measure(self, run: Run, group: EngineGroup, _: LocalOptions) -> None:
-        claim_store(run.plan, run.store)
-        for point in group.points:
-            if point.hash in PointStore(run.store).measured([point.hash]):
-                continue
-            if len(self.measured) == self.interrupted_after:
-                raise KeyboardInterrupt
-            used = PromptCoverage(
-                source="s", rows=self.prompts, requested=self.prompts, used=self.prompts, turns=self.prompts
-            )
-            observed = OBSERVED.model_copy(update={"prompts": self.prompts, "coverage": used})
-            store_point(PointStore(run.store), *point_of(self.world, point, self.corruptions), observed)
-            self.measured.append(point)
 
 
 @pytest.fixture

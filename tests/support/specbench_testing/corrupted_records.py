@@ -108,3 +108,14 @@ def undeclared_drafter(world: SyntheticRun, dialect: DialectName) -> tuple[Plan,
     changes = {"engine": external_engine(dialect), "arms": [world.plan.arm("none"), arm]}
     plan = world.plan.model_copy(update=changes)
     return plan, next(each for each in plan.points if each.arm == "ngram")
+
+
+def failing(frame: pd.DataFrame) -> pd.DataFrame:
+    """The records with a quarter of the requests failed."""
+    failed = np.arange(len(frame)) % 4 == 3
+    times = ["first_token_ns", "last_token_ns", "chunk_ns", "chunk_tokens", "output_tokens", "output_sha256"]
+    edited = {
+        name: pd.Series([None if bad else value for bad, value in zip(failed, frame[name], strict=True)], dtype=object)
+        for name in times
+    }
+    return frame.assign(**edited, error_class=pd.Series(["reset" if bad else None for bad in failed], dtype=object))

@@ -13,7 +13,7 @@ is not a single point: then nothing is left out, and the comparison is invalid.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -58,16 +58,22 @@ class RoundsLeftOut:
     """The number of rounds of the plan, without those that were added because others are invalid."""
     broken: bool = False
     """Whether a server made one of its points invalid, so that the comparison stays invalid."""
+    size: int = REPEATS_OF_ROUND
+    """`Plan.repeats_of_round`."""
 
     @classmethod
     def of(cls, plan: Plan, points: Sequence[PointSummary]) -> RoundsLeftOut:
         """Return those of some points: of an arm and its baseline; none of a run whose repeats do not alternate."""
-        rounds = {point.round for point in points}
-        planned = math.ceil(plan.own_repeats / REPEATS_OF_ROUND)
-        spoiled = {point.round for point in points if _is_spoiled(point)}
+        size, by_arm = plan.repeats_of_round, defaultdict[str, set[int]](set)
+        for point in points:
+            by_arm[point.arm].add(point.repeat // size)
+        in_common = set.intersection if plan.search else set.union  # an arm of a search may lack the later ones
+        rounds = in_common(*by_arm.values()) if by_arm else set[int]()
+        planned = math.ceil(plan.own_repeats / size)
+        spoiled = {point.repeat // size for point in points if _is_spoiled(point)}
         is_broken = any(is_invalid(point) and not _is_spoiled(point) for point in points)
-        invalid = frozenset(spoiled if plan.load.order is ArmOrder.INTERLEAVED else ())
-        return cls(invalid, len(rounds), planned, is_broken)
+        invalid = frozenset(spoiled & rounds if plan.load.order is ArmOrder.INTERLEAVED else ())
+        return cls(invalid, len(rounds), planned, is_broken, size)
 
     @property
     def few(self) -> bool:
@@ -80,13 +86,14 @@ class RoundsLeftOut:
         return self.measured - len(self.invalid) < self.planned
 
     def may_become_few(self, rounds: int) -> bool:
-        """Whether so few may still be invalid after this many rounds; not if every round was until now."""
+        """Whether so few may still be invalid after this many rounds; not if every round of two was until now."""
         spoiled = len(self.invalid)
-        return not self.broken and spoiled < self.measured and spoiled <= LEFT_OUT_SHARE * rounds
+        is_hopeful = spoiled < self.measured or self.size == 1
+        return not self.broken and is_hopeful and spoiled <= LEFT_OUT_SHARE * rounds
 
     def kept(self, points: Sequence[PointSummary]) -> list[PointSummary]:
         """Return the points that are compared."""
-        return [point for point in points if not (self.few and point.round in self.invalid)]
+        return [point for point in points if not (self.few and point.repeat // self.size in self.invalid)]
 
 
 def cells_to_repeat(plan: Plan, points: Sequence[PointSummary], prompts: Mapping[str, float]) -> set[PlanCell]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from statistics import median
 
 from specbench_api.outcome.provenance import Fact, FactName, LaunchRecord
-from specbench_api.plan.plan import REPEATS_OF_ROUND, Arm, Plan
+from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
@@ -327,14 +327,14 @@ def _evaluate_slot(
     )
     for arm, rounds in zip(others, by_arm, strict=True):
         # What the baseline lacks is left out on both sides, also where more is invalid than may be left out.
-        compared = slot.without(own).without(rounds) if own.few else slot
+        compared = slot.without(rounds) if plan.search else slot.without(own).without(rounds) if own.few else slot
         measured = _measured(plan, arm, compared, records, slo, spans=spans)
         cell = _losslessness(measured, baseline, records) if baseline else evaluate_cell(measured, None)
         on_cell = any(finding.severity is Severity.INVALID for finding in cell.findings)
         judged.append(
             replace(
                 cell,
-                may_become_valid=not on_cell and rounds.may_become_few(plan.load.repeats // REPEATS_OF_ROUND),
+                may_become_valid=not on_cell and rounds.may_become_few(plan.load.repeats // plan.repeats_of_round),
                 prompts_spent=spent,
             )
         )

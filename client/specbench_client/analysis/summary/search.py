@@ -26,8 +26,13 @@ def cells_of_next_round(plan: Plan, judged: Sequence[EvaluatedCell]) -> set[Plan
     if plan.search is None or 1 + plan.added_rounds >= plan.load.repeats:
         return set()
     worth = math.log1p(plan.search.worth_percent / 100)
-    found = next_round(_speed_models(judged), worth, 1 + plan.added_rounds)
-    return {(arm, *place) for arm, places in found.items() for place in places}
+    models = _speed_models(judged)
+    raced = next_round(models, worth, 1 + plan.added_rounds)
+    compared = {(arm, *place) for place, model in models.items() for arm in model.arms}
+    spoiled = {(each.cell.arm, each.cell.workload, each.cell.level) for each in judged if each.may_become_valid}
+    lacking = spoiled - compared
+    baseline = {(BASELINE_NAME, workload, level) for _, workload, level in lacking}
+    return {(arm, *place) for arm, places in raced.items() for place in places} | lacking | baseline
 
 
 def with_pooled_variance(judged: Sequence[EvaluatedCell]) -> list[EvaluatedCell]:
