@@ -255,7 +255,7 @@ def test_every_remedy_of_an_imported_run_is_free_of_our_fields() -> None:
         "RequestsQueued",
         "TokenCountMismatch", "PrematureLengthStop", "ClientSaturated", "UnexpectedOutputLengths",
         "DatasetRowsMissing", "KvCacheReduced", "SamplingDiffersFromLog", "DrafterCarryover", "ArmSpecificArguments",
-        "ArmEnvironmentsDiffer", "MissingPoints", "AnswersWorse", "AnswersFlawed",
+        "ArmEnvironmentsDiffer", "LaunchesDiffer", "MissingPoints", "AnswersWorse", "AnswersFlawed",
         "ReasoningNotAsRequested", "AcceptanceUnconfirmed", "PromptsSentAgain",
     }  # fmt: skip
     ours = re.compile(

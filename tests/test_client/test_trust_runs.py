@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ from specbench_client.analysis.estimates.cell_figures import SampleRows, figures
 from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.trends import with_divided_rounds
-from specbench_client.documents.finding import Severity
+from specbench_client.documents.figure import Figure
+from specbench_client.documents.finding import Finding, Severity
 from specbench_client.documents.prompt_coverage import CategoryCoverage, PromptCoverage
-from specbench_client.documents.summary import ClientHealth, CounterDeltas
+from specbench_client.documents.summary import ClientHealth, CounterDeltas, PointSummary
 from specbench_client.metrics.late_sends import late_figures
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
 from specbench_client.metrics.metric_types import SENT_LATE
@@ -33,6 +35,7 @@ from specbench_client.metrics.time_per_token import TPOT_MS
 from specbench_client.trust import checks
 from specbench_client.trust.check_type import Check, CheckResult, list_names
 from specbench_client.trust.checks import engine
+from specbench_client.trust.checks.comparison import launches_differ
 from specbench_client.trust.checks.engine import endpoints_share_a_host
 from specbench_client.trust.checks.prompts import too_few_prompts
 from specbench_client.trust.evidence import RunEvidence
@@ -785,6 +788,133 @@ def test_repeats_of_launched_engines_that_were_not_measured_in_turns_are_found(
     found = with_divided_rounds(world.plan, launched, spans)
     apart = [(each.arm, each.repeat) for each in found if "RepeatsApart" in {one.check for one in each.findings}]
     assert apart == (expected if load_order == "Interleaved" else [])
+
+
+def launches_of(
+    repeats: int,
+    *,
+    noise: float = 0.01,
+    off: Mapping[tuple[str, int], float] | None = None,
+    third: Mapping[tuple[str, str], float] | None = None,
+    invalid: Sequence[tuple[str, int, str]] = (),
+    seed: int = 1,
+    edits: Mapping[str, Any] | None = None,
+    drafters: tuple[str, ...] = ("ngram",),
+) -> RunEvidence:
+    """A run at one and four streams, whose launches differ by this CV, and some by a factor, by arm and repeat.
+
+    `third`: factors of repeat 3, by arm and load. `invalid`: points (arm, repeat, load).
+    """
+    plan = SyntheticRun(repeats=repeats, concurrency=(1, 4), drafters=drafters, edits=edits or {}).plan
+    rng = np.random.default_rng(seed)
+    factors = {each: float(np.exp(rng.normal(0, noise))) for each in product(("none", *drafters), range(repeats))}
+    finding = Finding(check="NeverDrafted", severity=INVALID, message="m")
+
+    def summary(point: Point) -> PointSummary:
+        launch = point.arm, point.repeat
+        by_load = (third or {}).get((point.arm, point.level.label), 1.0) if point.repeat == 2 else 1.0
+        speed = 100 * factors[launch] * (off or {}).get(launch, 1.0) * by_load
+        figure = Figure(value=speed, unit="tokens/s", definition="d", n=1, source="client")
+        found = [finding] if (*launch, point.level.label) in invalid else []
+        return PointSummary.model_construct(**dict(point), figures={"stream_tps": figure}, findings=found)
+
+    launches = [observed_launch(group.arm, group.index, node=f"gpu-{group.index}") for group in plan.groups]
+    return RunEvidence(plan, [*map(summary, plan.points)], [], {}, simulated=False, launches=launches)
+
+
+EVERY_POINT = {
+    "spec.promptCache": "AsServed",
+    "spec.engine": {"kind": "simulator", "dialect": "tensorrt-llm"},
+}
+SLOW = {("ngram", 2): 0.7}
+SOAK = {"concurrency": [1], "order": "Soak", "durationSeconds": 60, "repeats": 8}
+
+
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        (launches_of(8), []),
+        (launches_of(8, off=SLOW), [("ngram", 3)]),
+        (launches_of(8, off={("none", 5): 1.4}), [("none", 6)]),
+        (launches_of(4, noise=0.001, off=SLOW), [("ngram", 3)]),
+        (launches_of(3, noise=0, off=SLOW), []),
+        (launches_of(8, noise=0.15, off=SLOW), []),
+        (launches_of(8, noise=0, off={("ngram", 2): 0.96}), []),  # too little to matter
+        (launches_of(8, noise=0, off={("ngram", 2): 0.94}), [("ngram", 3)]),
+        (launches_of(8, off=SLOW | {("none", 2): 0.7}), []),  # the machine
+        (launches_of(8, off=SLOW | {("none", 2): 0.8}), []),
+        (launches_of(8, third={("ngram", "1"): 0.6}), [("ngram", 3)]),
+        (launches_of(8, third={("ngram", "1"): 0.6, ("none", "1"): 0.6}), []),
+        (launches_of(8, off=SLOW | {("none", 2): 0.95}), [("ngram", 3)]),
+        (launches_of(8, off=SLOW | {("none", 2): 0.87, ("k", 2): 0.87}, drafters=("ngram", "k")), [("ngram", 3)]),
+        (launches_of(8, off=SLOW | {("none", 2): 1.4}), [("none", 3), ("ngram", 3)]),
+        (launches_of(8, off=SLOW | {("none", 4): 0.7}), [("none", 5), ("ngram", 3)]),
+        (launches_of(8, off=SLOW, invalid=[("ngram", 2, "1"), ("ngram", 2, "4")]), []),
+        (launches_of(8, off=SLOW, invalid=[("ngram", repeat, "1") for repeat in range(8)]), [("ngram", 3)]),
+        (launches_of(8, off=SLOW, invalid=[("ngram", repeat, load) for repeat in range(8) for load in "14"]), []),
+        (launches_of(8, off=SLOW | {("none", 2): 0.7}, invalid=[("ngram", repeat, "1") for repeat in range(8)]), []),
+        (launches_of(5, noise=0, off=SLOW, invalid=[("ngram", 0, "1")]), [("ngram", 3)]),
+        (launches_of(4, noise=0, off=SLOW, invalid=[("ngram", 0, "1")]), []),
+        (launches_of(8, off=SLOW, edits=NO_BASELINE), [("ngram", 3)]),
+        (launches_of(8, off=SLOW, edits={"spec.load.order": "Sequential"}), []),
+        (launches_of(8, off=SLOW, edits={"spec.load": SOAK}), []),
+        (launches_of(8, off=SLOW, edits=EVERY_POINT), [("ngram", 3)] * 2),
+    ],
+)
+def test_a_launch_apart_from_the_others_of_its_arm_is_info(
+    evidence: RunEvidence, expected: list[tuple[str, int]]
+) -> None:
+    found = launches_differ.evaluate(evidence)
+    assert [(each.arm, int(re.findall(r"in repeat (\d+) ", each.message)[0])) for each in found] == expected
+    assert {each.severity for each in found} <= {INFO}
+    external = evidence.plan.model_copy(update={"engine": external_engine(DialectName.OPENAI)})
+    assert launches_differ.evaluate(replace(evidence, plan=external)) == []
+
+
+@pytest.mark.parametrize(
+    ("repeats", "edits", "limit"),
+    # Student's t with `repeats - 2` degrees of freedom at 1 - 0.0025 / launches, times sqrt(1 + 1 / (repeats - 1)).
+    [(4, NO_BASELINE, 32.6), (4, {}, 46.2), (6, {}, 11.8), (8, {}, 7.92)],
+)
+def test_a_launch_is_apart_from_a_number_of_standard_deviations_of_the_others_on(
+    repeats: int, edits: dict[str, Any], limit: float
+) -> None:
+    others = np.linspace(-0.01, 0.01, repeats - 1)
+    for share, count in ((0.98, 0), (1.02, 1)):
+        logs = [-share * limit * others.std(ddof=1), *others]
+        off = {("ngram", repeat): float(np.exp(log)) for repeat, log in enumerate(logs)}
+        found = launches_differ.evaluate(launches_of(repeats, noise=0, off=off, edits=edits))
+        assert len(found) == count
+        assert [each.value for each in found] == [pytest.approx(np.exp(-logs[0]))] * count
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ({}, [(0.7 * 0.8, [5], [("0.70", "1"), ("0.80", "4")])]),
+        (EVERY_POINT, [(0.7 * 0.7, [10], [("0.70", "1")]), (0.8 * 0.8, [11], [("0.80", "4")])]),
+    ],
+)
+def test_a_launch_that_is_apart_is_named_with_its_file_node_and_loads(edits: dict[str, Any], expected: Any) -> None:
+    """Its value is the geometric mean over its loads."""
+    third = {("ngram", "1"): 0.7, ("ngram", "4"): 0.8}
+    found = launches_differ.evaluate(launches_of(4, noise=0, third=third, edits=edits))
+    assert expected == [
+        (
+            pytest.approx(present(each.value) ** -2),
+            [*map(int, re.findall(r"launches/(\d+)-a.json \(node gpu-\1\)", each.message))],
+            re.findall(r"([\d.]+) for \w+ at (\d)", each.message),
+        )
+        for each in found
+    ]
+
+
+@pytest.mark.draws
+@pytest.mark.parametrize("noise", [0.02, 0.1])
+def test_launches_that_differ_alike_are_seldom_reported(noise: float) -> None:
+    """In at most 0.5 % of the runs."""
+    found = [launches_differ.evaluate(launches_of(6, noise=noise, seed=seed)) for seed in range(100)]
+    assert sum(map(bool, found)) <= 2
 
 
 @pytest.mark.parametrize(

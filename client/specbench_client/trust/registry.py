@@ -94,6 +94,7 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     comparison.too_few_repeats,
     acceptance.drafter_carryover,
     comparison.not_interleaved,
+    comparison.launches_differ,
     answer_lengths.ignore_eos,
     engine.arm_specific_arguments,
     engine.arm_environments_differ,
