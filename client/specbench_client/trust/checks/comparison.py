@@ -336,7 +336,6 @@ def _noisier_than_the_effect(evidence: CellEvidence) -> CheckResults:
 
 LAUNCHES_MIN = 4
 FALSE_ALARMS = 0.005
-"""Highest probability that one launch or more of a run is reported by chance."""
 OFF = 1.05
 IN_COMMON = 0.5
 
@@ -382,9 +381,10 @@ def launches_differ(evidence: RunEvidence) -> CheckResults:
                 for other, each in those.items()
                 if other_arm != arm and repeats[other] == repeats[group]
             ]
-            shared = sum(beside) / max(1, len(beside))
-            if abs(away) > max(np.log(OFF), limit * np.std(others, ddof=1)) and shared / own.mean() < IN_COMMON:
-                by_load = zip(np.exp(own * inflation), loads, strict=True)
+            is_apart = abs(away) > max(np.log(OFF), limit * np.std(others, ddof=1))
+            if is_apart and np.mean(beside or [0.0]) / own.mean() < IN_COMMON:
+                speeds = zip(np.exp(own * inflation), loads, strict=True)
+                by_load = name_some([f"{factor:.2f} for {load}" for factor, load in speeds], NAMED)
                 files = [
                     f"{launch_key(each.launch)} (node {each.value(FactName.NODE) or 'unknown'})"
                     for each in evidence.launches
@@ -393,8 +393,8 @@ def launches_differ(evidence: RunEvidence) -> CheckResults:
                 message = (
                     f"in repeat {repeats[group] + 1} streams were {np.exp(away):.2f} times as fast as in the"
                     f" {len(others)} other launches of this arm"
-                    f" ({name_some([f'{factor:.2f} for {load}' for factor, load in by_load], NAMED)}); the interval"
-                    f" includes it{f': see {list_names(files)}' if files else ''}"
+                    f" ({by_load}); the interval includes it"
+                    f"{f': see {list_names(files)}' if files else ''}"
                 )
                 results.append(CheckResult(Severity.INFO, message, value=np.exp(abs(away)), threshold=OFF, arm=arm))
     return results
