@@ -18,6 +18,7 @@ from specbench_api.plan.estimate import PlanSize, estimate
 from specbench_api.plan.expansion import (
     arms_of,
     expand,
+    flaws_of_stored,
     launch_order,
     lay_out,
     restore,
@@ -149,6 +150,22 @@ def test_the_cache_of_a_running_endpoint_is_as_served_and_never_emptied() -> Non
     assert not plan.launches_repeats
     disabled = expand(run_of({**endpoint_edits("b", "none"), "spec.promptCache": "Disabled"}))
     assert disabled.prompt_cache is PromptCache.DISABLED
+
+
+@pytest.mark.parametrize("order", ["Interleaved", "Sequential"])
+def test_repeats_of_a_server_that_is_restarted_have_launches_of_their_own(order: str) -> None:
+    """They go on through the prompts: more prompts narrow intervals more than the same ones would."""
+    load = {"concurrency": [1, 2], "requests": 5, "repeats": 2, "order": order}
+    running = expand(run_of({**endpoint_edits("b", "none"), "spec.load": load}))
+    restarted = running.model_copy(update={"restarts": True})
+    assert (running.keeps_running, running.launches_repeats, running.repeats_continue) == (True, False, True)
+    assert (restarted.keeps_running, restarted.launches_repeats, restarted.repeats_continue) == (False, True, True)
+    assert (restarted.alternates, restarted.empties_cache) == (running.alternates, False)
+    run = run_of({**endpoint_edits("b", "none"), "spec.load": load})
+    assert [flaw.message for flaw in flaws_of_stored(restarted, run)] == ["differs from the run in restarts"]
+    assert flaws_of_stored(running, run) == [], "on a cluster nothing restarts them"
+    launched = expand(run_of({"spec.load": load}))
+    assert (launched.keeps_running, launched.repeats_continue) == (False, False)
 
 
 def soak(**load: Any) -> dict[str, Any]:

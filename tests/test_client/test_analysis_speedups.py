@@ -843,10 +843,24 @@ def test_equal_values_of_a_cell_have_equal_intervals() -> None:
     assert twice > 3, "a speed-up occurs in several places"
 
 
+ENDPOINTS = [{"name": "none", "url": "http://a:1"}, {"name": "ngram", "url": "http://b:1"}]
+RUNNING = {"spec.engine": {"kind": "external", "endpoints": ENDPOINTS}, "spec.drafters": []}
+
+
 @pytest.mark.draws
-@pytest.mark.parametrize(("order", "runs"), [("Interleaved", "launches"), ("Sequential", "repeats")])
-def test_what_differs_between_repeats_is_launches_if_each_repeat_has_its_own(order: str, runs: str) -> None:
+@pytest.mark.parametrize(
+    ("order", "restarts", "engine", "runs"),
+    [
+        ("Interleaved", False, {}, "launches"),
+        ("Sequential", False, {}, "repeats"),
+        ("Interleaved", False, RUNNING, "repeats"),
+        ("Interleaved", True, RUNNING, "launches"),
+    ],
+)
+def test_what_differs_between_repeats_is_launches_if_each_repeat_has_its_own(
+    order: str, engine: dict[str, Any], runs: str, *, restarts: bool
+) -> None:
     load = {"concurrency": [2], "repeats": 3, "order": order}
-    world = SyntheticRun(edits={"spec.load": load}, run_noise=0.05)
+    world = SyntheticRun(edits={"spec.load": load, **engine}, restarts=restarts, run_noise=0.05)
     (interval,) = (present(cell.speedup.interval) for cell in run_of_world(world).cells if cell.speedup)
     assert interval.runs == runs

@@ -172,6 +172,7 @@ def test_two_servers_are_interleaved_until_the_speedup_is_decided(tmp_path: Path
     with two_servers(tmp_path) as flags:
         done = measure(tmp_path, *flags, "--requests", "10", "--until-sure", "--output", "json")
     assert done.returncode in (0, 3), done.stderr
+    assert done.stderr.partition("results: ")[0].count("--restart-command") == 1
     measured = re.findall(r"^(\w+) at concurrency 2, repeat (\d+) of at most 32", done.stderr, re.MULTILINE)
     arms = [arm for arm, _ in measured]
     assert arms == (["none", "eagle3", "eagle3", "none"] * 16)[: len(arms)]

@@ -222,6 +222,14 @@ def test_after_the_first_repeat_the_forecast_of_each_load_is_as_long_as_it_took(
     assert len(capsys.readouterr().err.splitlines()) == 1, "the forecast is printed once"
 
 
+def test_the_forecast_of_restarted_servers_has_a_warm_up_in_every_repeat(capsys: pytest.CaptureFixture[str]) -> None:
+    live = LiveProgress(SERVERS.model_copy(update={"restarts": True}), [])
+    end_points(live, 0, {0: 20, 1: 140}, warmup=3)
+    end_points(live, 1, {0: 160, 1: 280}, warmup=3)
+    forecast = capsys.readouterr().err.splitlines()[-1].split(" about ")[1]
+    assert forecast.startswith("0:02:00 at concurrency 1 and 0:12:00 at concurrency 8; shorter, ")
+
+
 @pytest.mark.parametrize(
     ("repeats", "order", "forecast"),
     [

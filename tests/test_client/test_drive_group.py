@@ -194,10 +194,11 @@ async def test_cancelled_drive_keeps_finished_points_and_can_be_continued(tmp_pa
     assert measured[first.hash] == measured[second.hash] == everything
 
 
+@pytest.mark.parametrize(("restarts", "known"), [(False, True), (True, None)])
 async def test_prompts_that_an_interrupted_attempt_sent_to_a_running_server_are_reported(
-    tmp_path: Path, store: FolderStore
+    tmp_path: Path, store: FolderStore, *, restarts: bool, known: bool | None
 ) -> None:
-    """A third of a short prompt is a block that is never reused."""
+    """Unless it is restarted since. A third of a short prompt is a block that is never reused."""
     prompts = tmp_path / "p.jsonl"
     texts = [f"Number {number}: {'a word ' * 15}" for number in range(24)]
     prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
@@ -206,7 +207,7 @@ async def test_prompts_that_an_interrupted_attempt_sent_to_a_running_server_are_
         running = {"kind": "external", "endpoints": endpoints}
         edits = {"spec.model.name": "simulated", "spec.engine": running, "spec.drafters": []}
         load = {"concurrency": [1, 2, 3], "requests": 8, "repeats": 1, "warmupRequests": 2}
-        plan = plan_of(prompts, {**edits, "spec.load": load})
+        plan = plan_of(prompts, {**edits, "spec.load": load}).model_copy(update={"restarts": restarts})
         task, in_second = drive_to_second_point(plan, engine, store, options_in(tmp_path))
         await in_second
         task.cancel()
@@ -215,8 +216,9 @@ async def test_prompts_that_an_interrupted_attempt_sent_to_a_running_server_are_
         await drive_group(plan, plan.groups[0], engine.url, store, options_in(tmp_path, "2-a"))
     points = PointStore(store)
     measured = [points.read_summary(each) for each in points.manifests([p.hash for p in plan.points]).values()]
-    assert [each.client_health.interrupted_before for each in measured] == [None, True, None]
-    assert [is_sent_again(each) for each in measured] == [False, True, False]
+    assert [each.client_health.interrupted_before for each in measured] == [None, known, None]
+    assert [is_sent_again(each) for each in measured] == [False, known is True, False]
+    assert [each.engine_launch for each in measured] == (["1", "2", "2"] if restarts else [None] * 3)
 
 
 async def test_an_arm_of_a_soak_test_ends_when_it_has_decayed(

@@ -180,6 +180,7 @@ def test_a_load_above_the_limit_of_a_server_is_a_warning(  # noqa: PLR0917 -- th
         (("--rate", "1"), 6 * 2 * 96),  # repeats, servers, seconds of arrivals
         (("--requests-per-stream", "5"), 6 * 5 * 31),
         (("--duration", "30"), 6 * 2 * 30),
+        (("--restart-command", "true"), 6 * 8 * 31),
     ],
 )
 def test_the_forecast_is_the_least_that_both_servers_need_at_each_load(
@@ -204,6 +205,7 @@ def test_the_forecast_is_the_least_that_both_servers_need_at_each_load(
     whole_s = load_s * len(sized.plan.load.levels)
     at_each = f", {timedelta(seconds=load_s)} at each load" if loads else ""
     assert f" {timedelta(seconds=whole_s)}{at_each}, and longer" in text
+    assert ("besides the restarts" in text) == sized.plan.restarts == ("--restart-command" in flags)
     assert (f"only concurrency 1: {timedelta(seconds=load_s)}" in text) == bool(loads)
 
 

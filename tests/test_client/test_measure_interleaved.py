@@ -182,6 +182,11 @@ def test_too_few_prompts_are_noticed_before_the_first_request(
     warn_of_repeated_prompts(more.model_copy(update={"stop": "WhenDecided"}))
     assert "72 are needed to send none twice in at most 4 repeats" in capsys.readouterr().err
     warn_of_repeated_prompts(more.model_copy(update={"prompt_cache": PromptCache.DISABLED}))
+    warn_of_repeated_prompts(more.model_copy(update={"restarts": True}))
+    assert capsys.readouterr().err == ""
+    within = plan_of({"concurrency": [1, 2], "requestsPerStream": 22, "repeats": 4})
+    warn_of_repeated_prompts(within.model_copy(update={"restarts": True, "stop": "WhenDecided"}))
+    assert "66 are needed to send none twice in 1 repeat." in capsys.readouterr().err
     own = {"spec.workloads[0].dataset": {"source": "jsonl", "uri": OWN_PROMPTS}}
     warn_of_repeated_prompts(plan_of({"concurrency": [64], "requestsPerStream": 6, "repeats": 4}, own))
     assert capsys.readouterr().err == ""
@@ -737,6 +742,13 @@ def test_a_restart_divides_only_the_loads_that_were_measured_on_both_sides_of_it
     """Also where only counters show it, which have grown again until the load's next repeat. `first`: after it."""
     plan = plan_of({"concurrency": [1, 2], "repeats": 4})
     assert divided(plan, plan.points, processes(plan.points, first, shows_start=shows_start)) == expected
+
+
+def test_restarts_by_specbench_divide_no_round() -> None:
+    plan = plan_of({"concurrency": [1, 2], "repeats": 4})
+    counters = processes(plan.points, {"eagle3": ("eagle3", 1, 1)}, shows_start=True)
+    assert divided(plan, plan.points, counters) != []
+    assert divided(plan.model_copy(update={"restarts": True}), plan.points, counters) == []
 
 
 def test_a_restart_divides_no_round_of_a_single_server() -> None:

@@ -217,6 +217,10 @@ def test_a_run_of_running_servers_is_not_continued_with_more_repeats(tmp_path: P
     FolderStore(tmp_path / run_root("local", old.name, old.uid)).put(PLAN_KEY, old.to_json().encode())
     assert find_local_run(FolderStore(tmp_path), on_running_servers()).plan.uid == old.uid
     assert find_local_run(FolderStore(tmp_path), on_running_servers(repeats=3)).plan.uid != old.uid
+    restarting = on_running_servers().model_copy(update={"restarts": True})
+    assert find_local_run(FolderStore(tmp_path), restarting).plan.uid != old.uid
+    with pytest.raises(BadInput, match="restarts differ"):
+        claim_store(restarting, FolderStore(tmp_path / run_root("local", old.name, old.uid)))
 
 
 @pytest.mark.parametrize(("load", "is_same"), [({"repeats": 3}, True), ({"concurrency": [1, 2]}, False)])

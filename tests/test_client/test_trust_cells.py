@@ -408,6 +408,13 @@ def test_prompts_that_a_running_server_gets_again_in_later_repeats_are_a_warning
     assert "PromptsSentAgain" not in dict(names(found(cache_from_repeat(3), world)))
 
 
+def test_a_server_that_is_restarted_before_each_repeat_may_get_its_prompts_again() -> None:
+    """Its cache is empty then. Hits on whole prompts show that it was not, or that another load sent them."""
+    world = replace(WORLD, edits=RUNNING, restarts=True)
+    assert "PromptsSentAgain" not in dict(names(found(cache_from_repeat(1), world)))
+    assert ("PromptsSentAgain", WARNING) in names(found(cache_from_repeat(1, 0.99), world))
+
+
 SAMPLED = SyntheticRun(prompts=24, categories=ONE, tokens=(100, 160), temperature=0.8)
 
 

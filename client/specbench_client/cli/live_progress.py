@@ -100,7 +100,7 @@ class LiveProgress:
     def group(self, group: EngineGroup) -> None:
         """Show that the launch of an engine, or a repeat on a running one, begins."""
         line = group.arm
-        if not self._plan.engine.is_external:  # an engine takes minutes to start
+        if not self._plan.keeps_running:  # an engine takes minutes to start
             number = self._counted(group.index, len(self._plan.groups), at_most=self._plan.stop is not None)
             line = f"launch {number}: {group.arm}"
             self._print(line)
@@ -151,9 +151,7 @@ class LiveProgress:
         if progress.phase == STORING and progress.point and progress.point not in self._took_s:
             point = self._points[progress.point]
             # A running server is warmed up once, so later points take as long without.
-            warmup = (
-                (progress.warmup_done or 0) / max(progress.requests_sent, 1) if self._plan.engine.is_external else 0.0
-            )
+            warmup = (progress.warmup_done or 0) / max(progress.requests_sent, 1) if self._plan.keeps_running else 0.0
             began_s, self._ended_s = self._ended_s, self._bars.tasks[0].elapsed or 0.0
             took_s = self._took_s[point.hash] = (self._ended_s - began_s) * (1.0 - warmup)
             self._cell_took_s[point.workload, point.level].append(took_s)
@@ -179,7 +177,7 @@ class LiveProgress:
             self.show_line(
                 f"by the first repeat, {'all' if self._plan.stop is None else 'the first'} {repeats} take about "
                 + list_names([f"{timedelta(seconds=round(took_s))} at {load}" for load, took_s in load_s.items()])
-                + (", without warm-up" if self._plan.engine.is_external else "")
+                + (", without warm-up" if self._plan.keeps_running else "")
                 + shorter_ways(self._plan, load_s)
             )
 

@@ -145,6 +145,13 @@ def _authorization(named: str | None) -> dict[str, str]:
     f" {REPEATS_TO_DECIDE} repeats at the earliest.",
 )
 @click.option(
+    "--restart-command",
+    metavar="CMD",
+    help="Shell command that restarts a server before each of its repeats, so that intervals include how much launches"
+    " differ: 'systemctl restart vllm-$SPECBENCH_ARM'. It gets SPECBENCH_ARM (NAME; the baseline's is none) and"
+    " SPECBENCH_ENDPOINT (URL), and returns after the old process has ended, while the new one starts or runs.",
+)
+@click.option(
     "--header",
     "headers",
     multiple=True,
@@ -234,7 +241,7 @@ def planned_measurement(options: Mapping[str, Any]) -> tuple[Plan, RunOptions]:
         base_dir=Path.cwd(),
         results=options["results"],
         output=options["output"],
-        client=ClientOptions(options["keep_text"], headers, options["workers"]),
+        client=ClientOptions(options["keep_text"], headers, options["workers"], options["restart_command"]),
         new=options["new"],
         retries=options["retries"],
         retry_invalid=options["retry_invalid"],
@@ -349,7 +356,8 @@ class Measurement:
             plan = lay_out(self.run)
         except InvalidSpec as error:
             raise BadInput("\n".join(dict.fromkeys(with_flag_names(str(each)) for each in error.problems))) from error
-        return plan.model_copy(update={"stop": "WhenDecided"}) if self.options["until_sure"] else plan
+        stop, restarts = "WhenDecided" if self.options["until_sure"] else None, self.options["restart_command"]
+        return plan.model_copy(update={"stop": stop, "restarts": restarts is not None})
 
     @cached_property
     def run(self) -> SpecBenchRun:

@@ -58,6 +58,11 @@ def choose_what_is_open(wanted: Measurement, headers: Mapping[str, str]) -> Meas
     if compared:
         print_warnings([with_flag_names(each) for each in few_repeats(chosen.plan)])
         warn_of_repeated_prompts(chosen.plan)
+        if not chosen.plan.restarts:
+            echo(
+                "intervals do not include how much launches of a server differ; with --restart-command CMD they do",
+                err=True,
+            )
     return chosen
 
 
@@ -162,7 +167,7 @@ def with_repeat_size(wanted: Measurement, headers: Mapping[str, str]) -> Measure
         f" {size * turns if closed else size:.4g} {unit}, now {size}, changes this);"
         f" {repeats} repeats of {len(plan.arms)} servers at {counted(loads, 'load')} take at least"
         f" {timedelta(seconds=int(loads * load_s))}{of_each}, and longer where load slows the servers down or answers"
-        " are longer"
+        f" are longer{', besides the restarts' if plan.restarts else ''}"
         f"{shorter_ways(sized.plan, {level.words: load_s for level in plan.load.levels})}",
         err=True,
     )
@@ -181,12 +186,14 @@ def warn_of_repeated_prompts(plan: Plan) -> None:
     ):
         return
     rows, requested = _prompts(plan).rows, [plan.load.requested(level) or 0 for level in plan.load.levels]
-    needed = sum(requested) * plan.load.repeats
+    repeats = 1 if plan.launches_repeats else plan.load.repeats  # each launch begins with an empty cache
+    needed = sum(requested) * repeats
     if needed > len(rows):
         echo(
             f"warning: the dataset has {len(rows)} prompts, but {needed} are needed to send none twice in"
-            f" {'' if plan.stop is None else 'at most '}{plan.load.repeats} repeats. A server with a prompt cache reads"
-            " repeated prompts from it (finding PromptsSentAgain): give more prompts, or --prompt-cache disabled",
+            f" {'' if plan.stop is None or repeats == 1 else 'at most '}{counted(repeats, 'repeat')}. A server with a"
+            " prompt cache reads repeated prompts from it (finding PromptsSentAgain): give more prompts, or"
+            " --prompt-cache disabled",
             err=True,
         )
 

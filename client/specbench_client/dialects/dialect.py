@@ -253,6 +253,13 @@ def counter_difference(before: EngineCounters, after: EngineCounters) -> Counter
     )
 
 
+def is_same_process(before: EngineCounters, after: EngineCounters) -> bool:
+    """Return whether the start of the process, or counts that did not fall, show that no other process answers."""
+    counted = any(getattr(before, name) for name in _gains(before, after))
+    is_known = counted or None not in (before.started_s, after.started_s)
+    return is_known and not counter_difference(before, after).restarted
+
+
 def _gains(before: EngineCounters, after: EngineCounters) -> dict[str, int]:
     pairs = {name: (getattr(before, name), getattr(after, name)) for name in TokenCounters.model_fields}
     return {name: end - start for name, (start, end) in pairs.items() if start is not None and end is not None}

@@ -106,8 +106,8 @@ class _GroupDriver:
                 _publish_progress(progress, self.store, self.options) as publisher,
                 self._connected(inputs) as engine,
             ):
-                # An engine that specbench launches is a new one after an interruption, and has no prompts.
-                may_know_prompts = self.plan.engine.is_external and bool(
+                # An engine that specbench launches or restarts is new after an interruption, and has no prompts.
+                may_know_prompts = self.plan.keeps_running and bool(
                     await asyncio.to_thread(points.store.keys, f"{LAUNCHES}/{self.group.index}-")
                 )
                 observed = await self._check_engine(engine, points, inputs)

@@ -31,7 +31,7 @@ class SystemClock:
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """What the user chose for the requests of all groups; handed whole from the command line to each group."""
+    """What the user chose for all groups; handed whole from the command line to each group."""
 
     keep_text: bool = False
     """Store the texts of answers in the records."""
@@ -39,6 +39,8 @@ class ClientOptions:
     """Sent with every request and not stored, such as an API key."""
     workers: int | None = None
     """Number of worker processes; None: as many as a load needs, at most one per core."""
+    restart_command: str | None = None
+    """Shell command that restarts a running server before each group, if the plan `restarts` them."""
 
 
 @dataclass(frozen=True)

@@ -217,8 +217,7 @@ class _PointAttempt:
     def _engine_launch(self) -> str | None:
         """The launch of the engine, which a client that was started again continues; None for a running server."""
         attempt = self.measurement.options.attempt
-        is_external = self.measurement.engine.plan.engine.is_external
-        return None if is_external else attempt.rpartition("-")[0] or attempt
+        return None if self.measurement.engine.plan.keeps_running else attempt.rpartition("-")[0] or attempt
 
     async def _work(
         self, load: WorkerLoad, prompts: Sequence[Prompt], phase: RecordPhase | None, follow: Callable[[Record], None]

@@ -92,7 +92,7 @@ class EngineProcess:
                 if await control.healthy(HEALTH_PATH):
                     return
                 await asyncio.sleep(POLL_S)
-        message = f"the engine was not ready within {deadline_s:g} s; the end of its log: {self._log_tail()}"
+        message = f"the engine was not ready within {deadline_s:g} s; the end of its log: {log_tail(self._log_path)}"
         raise EngineFailed(message, EngineReason.NEVER_READY)
 
     def failure(self) -> EngineReason | None:
@@ -125,14 +125,16 @@ class EngineProcess:
         how = (
             "was killed (SIGKILL: most often the kernel's out-of-memory killer)" if code == -9 else f"ended with {code}"
         )
-        return EngineFailed(f"the engine {how}; the end of its log: {self._log_tail()}", reason)
+        return EngineFailed(f"the engine {how}; the end of its log: {log_tail(self._log_path)}", reason)
 
-    def _log_tail(self) -> str:
-        try:
-            data = self._log_path.read_bytes()[-LOG_TAIL_BYTES:]
-        except OSError as error:
-            return f"(no log: {error})"
-        return without_secrets(data.decode(errors="replace")).strip() or "(the log is empty)"
+
+def log_tail(path: Path) -> str:
+    """Return the end of a log without secrets, or that there is none."""
+    try:
+        data = path.read_bytes()[-LOG_TAIL_BYTES:]
+    except OSError as error:
+        return f"(no log: {error})"
+    return without_secrets(data.decode(errors="replace")).strip() or "(the log is empty)"
 
 
 def local_command(launch: LaunchSpec, port: int) -> list[str]:

@@ -29,6 +29,7 @@ from specbench_client.drive.resume import reject_changed_prompts
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.engine_process import EngineProcess, missing_for_engines
 from specbench_client.local.host_facts import observe_machine
+from specbench_client.local.server_restart import restart_server
 from specbench_client.stored_runs.run import Run
 from specbench_client.stored_runs.write_results import report_speedups_so_far, with_next_round
 from specbench_client.workload.locations import missing_prompt_files, reject_missing
@@ -89,7 +90,7 @@ async def _measure_missing(run: Run, local_options: LocalOptions, failures: dict
         failure = await _launch_with_retries(run, group, replace(local_options, warm_up=group.arm not in warm))
         if failure:
             failures[group.arm] = failure
-        if run.plan.engine.is_external:
+        if run.plan.keeps_running:
             warm.add(group.arm)  # the server keeps running between its groups
         ends_repeat = following is not None and following.points[0].repeat > group.points[-1].repeat
         if (stops and failures) or (ends_repeat and await decided()):
@@ -132,7 +133,7 @@ def _reject_changed_prompts(run: Run, base_dir: Path) -> None:
 
 async def _launch_with_retries(run: Run, group: EngineGroup, local_options: LocalOptions) -> EngineFailed | None:
     failure: EngineFailed | None = None
-    for _ in range(1 if run.plan.engine.is_external else LAUNCHES_MAX):  # An external engine is not ours to restart.
+    for _ in range(1 if run.plan.keeps_running else LAUNCHES_MAX):  # A running server is not ours to restart.
         try:
             await _launch_and_drive(run, group, local_options)
         except EngineFailed as error:
@@ -153,12 +154,14 @@ async def _launch_and_drive(run: Run, group: EngineGroup, local_options: LocalOp
         client=local_options.client,
         warm_up=local_options.warm_up,
     )
-    if (endpoint := plan.arm(group.arm).endpoint) is not None:
+    arm, log = plan.arm(group.arm), local_options.work_dir / "logs" / f"{group.index:03d}-{group.arm}-{attempt}.log"
+    if arm.endpoint is not None:
+        if plan.restarts:
+            await restart_server(plan, arm, options.client, log, local_options.startup_deadline_s)
         options = replace(options, place=ENDPOINT_WHEREABOUTS, healthy_within_s=CONNECT_WITHIN_S)
-        await drive_group(plan, group, endpoint.address, run.store, options)
+        await drive_group(plan, group, arm.endpoint.address, run.store, options)
         return
     started = options.clock.wall_text()
-    log = local_options.work_dir / "logs" / f"{group.index:03d}-{group.arm}-{attempt}.log"
     async with EngineProcess(planned_launches(plan)[group.arm], local_options.base_dir, log) as engine:
         await engine.wait_ready(local_options.startup_deadline_s)
         place = await asyncio.to_thread(observe_machine, engine.command, started)

@@ -113,6 +113,8 @@ class Plan(ApiModel):
     """Number of repeats before rounds of them (ABBA) were measured again, which added repeats; None if none was."""
     search: Search | None = None
     """How further repeats are chosen, of `load.repeats` at most: the plan has those that were begun."""
+    restarts: bool = False
+    """Whether a running server is restarted before each group; only `specbench measure` can do so."""
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
@@ -173,8 +175,16 @@ class Plan(ApiModel):
         return self.load.order is ArmOrder.SOAK
 
     @property
+    def keeps_running(self) -> bool:
+        """Whether servers that run already keep running between groups, with what they have cached."""
+        return self.engine.is_external and not self.restarts
+
+    @property
     def repeats_continue(self) -> bool:
-        """Whether each repeat goes on through the prompts: the engine keeps running, and would have cached them."""
+        """Whether each repeat goes on through the prompts: a running engine would have cached them.
+
+        One that is restarted has not, but more prompts give narrower intervals than the same ones in each repeat.
+        """
         limits = (self.load.requests, self.load.requests_per_stream, self.load.duration_seconds)
         return (self.engine.is_external or self.soaks) and any(limit is not None for limit in limits)
 
@@ -197,7 +207,7 @@ class Plan(ApiModel):
     @property
     def launches_repeats(self) -> bool:
         """Whether each repeat has launches of its own, whose differences are then part of those between repeats."""
-        return not self.engine.is_external and all(
+        return not self.keeps_running and all(
             len({point.repeat for point in group.points}) == 1 for group in self.groups
         )
 

@@ -78,6 +78,8 @@ class SyntheticRun:
     slo: Slo | None = None
     """Targets for goodput."""
     edits: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    restarts: bool = False
+    """Whether running servers are restarted before each group."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -91,7 +93,7 @@ class SyntheticRun:
             "spec.workloads[0].sampling": {"temperature": self.temperature, "seed": self.seed},
             "spec.workloads[0].output": {"maxTokens": self.tokens[1]},
         }
-        return expand(run_of({**edits_by_path, **self.edits}))
+        return expand(run_of({**edits_by_path, **self.edits})).model_copy(update={"restarts": self.restarts})
 
     def acceptance(self, arm: str, prompt: int) -> float:
         """Probability that one more draft is accepted; each prompt has its own."""

@@ -137,13 +137,14 @@ def with_divided_rounds(plan: Plan, points: Sequence[PointSummary], spans: Spans
     """Return the points in their order, with a finding where something divides a round of interleaved arms.
 
     That is other repeats between the arms' points of its repeat: the run was continued after one server had failed.
-    Of a running server it is also another process than before in the round. A restart between two rounds divides none.
+    Of a server that keeps running it is also another process than before in the round. A restart between two rounds
+    divides none.
     `points`: in the plan's order, which is that of measurement unless loads were added or points were lost.
     """
     ordered = sorted(points, key=lambda point: spans[point.hash]) if all(p.hash in spans for p in points) else points
     causes = dict[str, str]()
     for arm in plan.arms if plan.load.order is ArmOrder.INTERLEAVED and len(plan.arms) > 1 else ():
-        if plan.alternates:
+        if plan.alternates and plan.keeps_running:
             causes |= _restarts([point for point in ordered if point.arm == arm.name])
         if not arm.is_baseline:
             causes |= _out_of_turn(arm.name, ordered, spans)

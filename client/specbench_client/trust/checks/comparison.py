@@ -133,8 +133,8 @@ def not_interleaved(evidence: RunEvidence) -> CheckResults:
     name="RepeatsApart",
     severities=(Severity.WARNING,),
     threshold=(
-        "`order: Interleaved`, and between an arm's and the baseline's point of a repeat another repeat. Of running"
-        " servers also a restart between the two points of an arm in a round at a load"
+        "`order: Interleaved`, and between an arm's and the baseline's point of a repeat another repeat. Of servers"
+        " that keep running also a restart between the two points of an arm in a round at a load"
     ),
     rationale=(
         "A run that is continued after a server failed measures that server's repeats alone: drift since then looks"

@@ -337,7 +337,7 @@ def prompts_sent_again(evidence: CellEvidence | PointEvidence) -> CheckResults:
     interrupted = isinstance(evidence, PointEvidence) and evidence.health.interrupted_before is True
     if isinstance(evidence, PointEvidence) and not interrupted and plan.stop is None:
         return []
-    since_emptied = numbers(rows, "repeat") if plan.empties_cache else np.zeros(len(rows))
+    since_emptied = numbers(rows, "repeat") if plan.empties_cache or plan.launches_repeats else np.zeros(len(rows))
     repeated = known & _seen_before(since_emptied, numbers(rows, "repeat"), numbers(rows, "intended_ns"), rows)
     shared = _shared_tokens(evidence, cached[known])
     whole = known & (cached > shared) & (prompt - cached <= WHOLE_REST)
