@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import groupby, product, takewhile
 from typing import Any
@@ -14,7 +15,7 @@ from generators.structural_schema import structural
 from specbench_api.errors import InvalidSpec
 from specbench_api.plan import expansion
 from specbench_api.plan.canonical import differing_fields, extends
-from specbench_api.plan.estimate import PlanSize, estimate
+from specbench_api.plan.estimate import PlanSize, estimate, rounds_text
 from specbench_api.plan.expansion import (
     arms_of,
     expand,
@@ -663,3 +664,47 @@ def test_a_service_is_the_url_of_that_name_in_the_namespace_of_the_run() -> None
     by_url = expand(run_of({**edits, "spec.engine.endpoints[0].url": "http://llama.bench.svc:8080"}))
     assert plan == by_url
     assert Plan.from_json(plan.to_json()) == plan
+
+
+SEARCH = {"spec.drafters": [{"name": "ngram", "method": "ngram", "tryTokens": [1, 3]}], "spec.search": {}}
+
+
+@given(rounds=REQUESTS, retries=st.integers(0, 3))
+def test_a_search_begins_with_one_repeat_and_grows_by_one_round_of_some_arms(
+    rounds: list[list[PlanCell]], retries: int
+) -> None:
+    """Its points are those of the whole matrix, of which it measures a part; retries are of other runs."""
+    edits = {**SEARCH, "spec.load": {"concurrency": [1, 2], "repeats": 3}}
+    matrix, first = planned({**edits, "spec.search": None}), planned(edits)
+    names = {"ngram": "ngram-k1"}
+    renamed = [[(names.get(arm, arm), workload, level) for arm, workload, level in cells] for cells in rounds]
+    plan = first
+    assert [point.hash for point in first.points] == [point.hash for point in matrix.points if point.repeat == 0]
+    while (grown := with_requested_round(plan, renamed, retries)) is not None:
+        added = grown.points[len(plan.points) :]
+        assert {point.repeat for point in added} == {grown.added_rounds}
+        order = [arm.name for arm in plan.arms][:: -1 if grown.added_rounds % 2 else 1]
+        assert [group.arm for group in grown.groups[len(plan.groups) :]] == [
+            arm for arm in order if any(point.arm == arm for point in added)
+        ]
+        plan = grown
+    cells = {point.cell for point in first.points}
+    requested = [cells.intersection(each) for each in renamed[:2]]
+    assert plan.added_rounds == len(list(takewhile(bool, requested)))
+    assert [set(each) for each in plan.rounds_added] == requested[: plan.added_rounds]
+    assert {point.hash for point in plan.points} <= {point.hash for point in matrix.points}
+    assert without_added_rounds(plan) == first
+    assert expand(with_uid(restore(plan, BUCKET))) == first
+
+
+@pytest.mark.parametrize(
+    ("repeats", "launches", "points"),
+    [(3, 9 + 5 + 4, 36), (5, 9 + 5 + 4 + 4 + 4, 52)],
+)
+def test_the_largest_size_of_a_search_is_stated(repeats: int, launches: int, points: int) -> None:
+    drafters = [{"name": "a", "method": "ngram", "tryTokens": [1, 2, 3, 4]}]
+    drafters += [{"name": "b", "method": "suffix", "tryTokens": [1, 2, 3, 4]}]
+    edits = {"spec.drafters": drafters, "spec.search": {}, "spec.load": {"concurrency": [1, 2], "repeats": repeats}}
+    found = rounds_text(planned(edits))
+    assert [int(each) for each in re.findall(r"\d+", found)] == [repeats, launches, points]
+    assert rounds_text(planned({})) == ""

@@ -96,6 +96,20 @@ def test_as_many_rounds_as_retries_are_added_one_after_the_other() -> None:
     assert world.status.phase is Phase.SUCCEEDED
 
 
+def test_a_search_goes_on_as_its_results_request_and_no_longer_than_its_repeats() -> None:
+    """Retries are of other runs."""
+    load = {"concurrency": [1, 2], "repeats": 3}
+    world = measured({"spec.load": load, "spec.search": {}, "spec.retries": 0})
+    assert [group.arm for group in world.plan.groups] == ["none", "ngram"]
+    for launches, arms in ((2, ["ngram", "none"]), (4, ["none", "ngram"])):
+        world.finish_report(following=CELLS)
+        assert [group.arm for group in world.plan.groups[launches:]] == arms
+        assert world.status.phase is Phase.STARTING
+        measure_added_round(world, launches)
+    world.finish_report(following=CELLS)
+    assert (world.status.phase, world.status.points.total) == (Phase.SUCCEEDED, 8)
+
+
 REQUESTS: dict[str, tuple[dict[str, Any], Collection[PlanCell], bool]] = {
     "at a load of the plan": ({}, CELLS, True),
     "at some loads of the plan": ({}, {*CELLS, ("none", "other", Level(concurrency=1))}, True),

@@ -357,7 +357,7 @@ class Measurement:
         except InvalidSpec as error:
             raise BadInput("\n".join(dict.fromkeys(with_flag_names(str(each)) for each in error.problems))) from error
         stop, restarts = "WhenDecided" if self.options["until_sure"] else None, self.options["restart_command"]
-        return plan.model_copy(update={"stop": stop, "restarts": restarts is not None})
+        return plan.model_copy(update={"stop": stop, "restarts": None if restarts is None else True})
 
     @cached_property
     def run(self) -> SpecBenchRun:

@@ -87,7 +87,7 @@ def _taken_from(run: SpecBenchRun, arms: list[Arm]) -> dict[str, Any]:
         "load": spec.load,
         "search": spec.search,
         "stop": spec.load.stop,
-        "restarts": False,  # only `specbench measure` restarts servers
+        "restarts": None,  # only `specbench measure` restarts servers
     }
 
 

@@ -113,7 +113,7 @@ class Plan(ApiModel):
     """Number of repeats before rounds of them (ABBA) were measured again, which added repeats; None if none was."""
     search: Search | None = None
     """How further repeats are chosen, of `load.repeats` at most: the plan has those that were begun."""
-    restarts: bool = False
+    restarts: Literal[True] | None = None
     """Whether a running server is restarted before each group; only `specbench measure` can do so."""
 
     @model_validator(mode="after")

@@ -112,7 +112,8 @@ class ClusterWorld:
     def plan(self) -> Plan:
         """Return the run's plan, with the rounds that were added to it."""
         stored = self.plan_data.get(PLAN, "")
-        return Plan.from_json(stored) if '"plannedRepeats"' in stored else expand(parse_run(self.run))
+        has_grown = any(name in stored for name in ('"plannedRepeats"', '"search"'))
+        return Plan.from_json(stored) if has_grown else expand(parse_run(self.run))
 
     @property
     def status(self) -> RunStatus:

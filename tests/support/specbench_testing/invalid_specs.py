@@ -839,6 +839,24 @@ INVALID_SPECS = (
         "spec.drafters[0]",
         "shorten it to 28 characters",
     ),
+    *(
+        InvalidSpecCase(
+            f"a search {without}", {"spec.search": {}, **edits}, "spec", "search needs drafters, baseline: Measure"
+        )
+        for without, edits in (
+            ("of two repeats", {"spec.load.repeats": 2}),
+            ("without a baseline", {"spec.baseline": "Skip"}),
+            ("without drafters", {"spec.drafters": []}),
+            ("in one launch for each arm", {"spec.load.order": "Sequential"}),
+        )
+    ),
+    InvalidSpecCase(
+        "a difference without size",
+        {"spec.search": {"worthPercent": 0}},
+        "spec.search.worthPercent",
+        "should be greater than 0",
+        "greater than 0",
+    ),
     InvalidSpecCase(
         "an API key for an engine that specbench starts",
         {"spec.engine.apiKeySecretRef": {"name": "key"}},
