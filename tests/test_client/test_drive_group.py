@@ -207,7 +207,7 @@ async def test_prompts_that_an_interrupted_attempt_sent_to_a_running_server_are_
         running = {"kind": "external", "endpoints": endpoints}
         edits = {"spec.model.name": "simulated", "spec.engine": running, "spec.drafters": []}
         load = {"concurrency": [1, 2, 3], "requests": 8, "repeats": 1, "warmupRequests": 2}
-        plan = plan_of(prompts, {**edits, "spec.load": load}).model_copy(update={"restarts": restarts})
+        plan = plan_of(prompts, {**edits, "spec.load": load}).model_copy(update={"restarts": restarts or None})
         task, in_second = drive_to_second_point(plan, engine, store, options_in(tmp_path))
         await in_second
         task.cancel()

@@ -205,7 +205,7 @@ def test_the_forecast_is_the_least_that_both_servers_need_at_each_load(
     whole_s = load_s * len(sized.plan.load.levels)
     at_each = f", {timedelta(seconds=load_s)} at each load" if loads else ""
     assert f" {timedelta(seconds=whole_s)}{at_each}, and longer" in text
-    assert ("besides the restarts" in text) == sized.plan.restarts == ("--restart-command" in flags)
+    assert ("besides the restarts" in text) == bool(sized.plan.restarts) == ("--restart-command" in flags)
     assert (f"only concurrency 1: {timedelta(seconds=load_s)}" in text) == bool(loads)
 
 

@@ -166,7 +166,7 @@ def test_a_restarted_server_is_warmed_up_again_and_restarted_once_more_if_it_is_
             raise EngineFailed("it is gone", EngineReason.LOST)
 
     monkeypatch.setattr(executor, "_launch_and_drive", drive)
-    plan = plan_at("http://a:1", "http://b:1").model_copy(update={"restarts": restarts})
+    plan = plan_at("http://a:1", "http://b:1").model_copy(update={"restarts": restarts or None})
     failed = asyncio.run(execute_locally(Run(FolderStore(tmp_path), plan), LocalOptions(tmp_path, tmp_path, 1.0)))
     assert (driven, list(failed)) == (expected, ["eagle3"] if restarts else [])
 

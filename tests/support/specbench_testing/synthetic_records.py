@@ -93,7 +93,7 @@ class SyntheticRun:
             "spec.workloads[0].sampling": {"temperature": self.temperature, "seed": self.seed},
             "spec.workloads[0].output": {"maxTokens": self.tokens[1]},
         }
-        return expand(run_of({**edits_by_path, **self.edits})).model_copy(update={"restarts": self.restarts})
+        return expand(run_of({**edits_by_path, **self.edits})).model_copy(update={"restarts": self.restarts or None})
 
     def acceptance(self, arm: str, prompt: int) -> float:
         """Probability that one more draft is accepted; each prompt has its own."""
