@@ -207,7 +207,7 @@ def _differences(path: str, expected: Any, found: Any) -> list[str]:
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)")
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SUFFIX = re.compile(r"(?<=\d)-[0-9a-f]{6}\b")
-_DELETED_POD = re.compile(r"its pod (is gone|is being deleted(: node [\w-]+)?)")
+_DELETED_POD = re.compile(r"(node [\w-]+: )?its pod (is gone|was deleted|is being deleted(: node [\w-]+)?)")
 """A deleted pod is observed before, while, or after it ends."""
 _NODE = re.compile(r"\bkwok-\w+-\d+\b")
 _UNSTABLE = {
