@@ -9,7 +9,6 @@ from pydantic import ConfigDict, Field
 
 from specbench_api.api_model import ApiModel
 from specbench_api.outcome.provenance import Fact, FactName
-from specbench_api.plan.plan import REPEATS_OF_ROUND
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
@@ -239,17 +238,6 @@ class PointSummary(LoadResult):
     None if the engine does not report it."""
     findings: list[Finding] = []
     """Findings of the checks that examine a single point."""
-
-    @property
-    def round(self) -> int:
-        """Index of its round of repeats (ABBA), from 0."""
-        return self.repeat // REPEATS_OF_ROUND
-
-    @property
-    def repeats_of_round(self) -> str:
-        """The repeats of its round in words: `repeats 3 and 4`."""
-        first = self.round * REPEATS_OF_ROUND + 1
-        return f"repeats {first} and {first + 1}"
 
 
 class Trend(ApiModel):

@@ -233,7 +233,7 @@ def most_rounds(plan: Plan, retries: int) -> int:
 def with_another_round(plan: Plan, cells: Collection[PlanCell]) -> Plan:
     """Return the plan with another round of some of its cells, in groups of their own."""
     size = plan.repeats_of_round
-    first = math.ceil((1 + max(point.repeat for point in plan.points)) / size) * size
+    first = math.ceil(plan.begun_repeats / size) * size
     load = plan.load if plan.search else plan.load.model_copy(update={"repeats": first + size})
     spec = _run_of(plan, None).spec.model_copy(update={"load": load})
     passes = [
@@ -267,6 +267,8 @@ def with_requested_round(plan: Plan, rounds: Sequence[Collection[PlanCell]], ret
 
 def without_added_rounds(plan: Plan) -> Plan:
     """Return the plan as it was before rounds were added."""
+    if not plan.added_rounds:
+        return plan
     planned = plan.own_repeats
     load = plan.load if plan.search else plan.load.model_copy(update={"repeats": planned})
     groups = _only(lambda point: point.repeat < planned, plan.groups)

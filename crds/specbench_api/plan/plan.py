@@ -141,7 +141,7 @@ class Plan(ApiModel):
     @property
     def added_rounds(self) -> int:
         """Number of rounds that were added because others are invalid, or by a search."""
-        return len(self.rounds_added)
+        return (self.begun_repeats - self.own_repeats) // self.repeats_of_round
 
     @property
     def rounds_added(self) -> list[list[PlanCell]]:
@@ -149,13 +149,29 @@ class Plan(ApiModel):
         found: dict[int, dict[PlanCell, None]] = {}
         for point in self.points:
             if point.repeat >= self.own_repeats:
-                found.setdefault(point.repeat // self.repeats_of_round, {})[point.cell] = None
+                found.setdefault(self.round_of(point.repeat), {})[point.cell] = None
         return [list(found[number]) for number in sorted(found)]
 
     @property
     def repeats_of_round(self) -> int:
         """Number of repeats by which the plan grows; in a round of a search every arm is launched once."""
         return 1 if self.search else REPEATS_OF_ROUND
+
+    def round_of(self, repeat: int) -> int:
+        """Index of the round that a repeat is in, from 0."""
+        return repeat // self.repeats_of_round
+
+    def round_in_words(self, repeat: int) -> str:
+        """The repeats of this one's round: `repeats 3 and 4`, in a search `repeat 3`."""
+        first = self.round_of(repeat) * self.repeats_of_round + 1
+        return f"repeat {first}" if self.search else f"repeats {first} and {first + 1}"
+
+    @property
+    def begun_repeats(self) -> int:
+        """Number of repeats that it has points of."""
+        if self.search is None:
+            return self.load.repeats
+        return 1 + max(point.repeat for group in self.groups for point in group.points)
 
     @property
     def own_repeats(self) -> int:

@@ -9,7 +9,7 @@ from pydantic import Field
 from specbench_api.api_model import ApiModel
 
 WORTH_PERCENT = 5.0
-"""Smallest gain in percent that is worth a drafter, if nothing else is said."""
+"""Smallest gain in percent that is worth a drafter, by default."""
 
 
 class Search(ApiModel):

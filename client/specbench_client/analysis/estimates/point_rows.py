@@ -64,16 +64,16 @@ class RoundsLeftOut:
     @classmethod
     def of(cls, plan: Plan, points: Sequence[PointSummary]) -> RoundsLeftOut:
         """Return those of some points: of an arm and its baseline; none of a run whose repeats do not alternate."""
-        size, by_arm = plan.repeats_of_round, defaultdict[str, set[int]](set)
+        by_arm = defaultdict[str, set[int]](set)
         for point in points:
-            by_arm[point.arm].add(point.repeat // size)
+            by_arm[point.arm].add(plan.round_of(point.repeat))
         in_common = set.intersection if plan.search else set.union  # an arm of a search may lack the later ones
         rounds = in_common(*by_arm.values()) if by_arm else set[int]()
-        planned = math.ceil(plan.own_repeats / size)
-        spoiled = {point.repeat // size for point in points if _is_spoiled(point)}
+        planned = math.ceil(plan.own_repeats / plan.repeats_of_round)
+        spoiled = {plan.round_of(point.repeat) for point in points if _is_spoiled(point)}
         is_broken = any(is_invalid(point) and not _is_spoiled(point) for point in points)
         invalid = frozenset(spoiled & rounds if plan.load.order is ArmOrder.INTERLEAVED else ())
-        return cls(invalid, len(rounds), planned, is_broken, size)
+        return cls(invalid, len(rounds), planned, is_broken, plan.repeats_of_round)
 
     @property
     def few(self) -> bool:

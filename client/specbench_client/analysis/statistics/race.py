@@ -101,7 +101,7 @@ class SpeedModel:
 def open_arms(models: Mapping[Place, SpeedModel], worth: float) -> dict[str, dict[Place, float]]:
     """Return the arms that may still change the answer, each with its loads and its log ratio to the leader.
 
-    An arm is out where it is shown to gain less than `worth`, or to be no more than `worth` better than the leader.
+    An arm is out where it is shown to gain less than `worth`, or to be at most `worth` better than the leader.
     `worth`: the smallest gain that matters, as a log ratio.
     """
     found: dict[str, dict[Place, float]] = {}

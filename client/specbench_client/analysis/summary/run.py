@@ -323,7 +323,7 @@ def _evaluate_slot(
     spent = any(
         is_sent_again(each) and not each.client_health.interrupted_before
         for each in slot.points
-        if each.round == slot.points[-1].round
+        if plan.round_of(each.repeat) == plan.round_of(slot.points[-1].repeat)
     )
     for arm, rounds in zip(others, by_arm, strict=True):
         # What the baseline lacks is left out on both sides, also where more is invalid than may be left out.
@@ -414,7 +414,7 @@ def _left_out(plan: Plan, finding: Finding, point: PointSummary, *, is_replaced:
     """Return the finding of a point that is left out of its comparison, so that it affects no figure."""
     if finding.severity is Severity.INFO:
         return finding
-    what = f"{point.repeats_of_round} are left out on both sides"
+    what = f"{plan.round_in_words(point.repeat)} {'is' if plan.search else 'are'} left out on both sides"
     if is_replaced:
         what += ", and were measured again"
     elif finding.check == prompts_sent_again.name and plan.stop is None and plan.load.requested(point.level):

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from specbench_api.plan.expansion import most_rounds
 from specbench_api.plan.plan import Plan, PlanCell
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.statistics.bootstrap import ChosenInterval, IntervalBounds
@@ -23,11 +24,11 @@ from specbench_client.documents.figure import counted
 
 def cells_of_next_round(plan: Plan, judged: Sequence[EvaluatedCell]) -> set[PlanCell]:
     """Return what a search measures next; empty at its end. `judged`: the cells so far."""
-    if plan.search is None or 1 + plan.added_rounds >= plan.load.repeats:
+    if plan.search is None or plan.added_rounds >= most_rounds(plan, retries=0):
         return set()
     worth = math.log1p(plan.search.worth_percent / 100)
     models = _speed_models(judged)
-    raced = next_round(models, worth, 1 + plan.added_rounds)
+    raced = next_round(models, worth, plan.begun_repeats)
     compared = {(arm, *place) for place, model in models.items() for arm in model.arms}
     spoiled = {(each.cell.arm, each.cell.workload, each.cell.level) for each in judged if each.may_become_valid}
     lacking = spoiled - compared

@@ -145,18 +145,18 @@ def with_divided_rounds(plan: Plan, points: Sequence[PointSummary], spans: Spans
     causes = dict[str, str]()
     for arm in plan.arms if plan.load.order is ArmOrder.INTERLEAVED and len(plan.arms) > 1 else ():
         if plan.alternates and plan.keeps_running:
-            causes |= _restarts([point for point in ordered if point.arm == arm.name])
+            causes |= _restarts(plan, [point for point in ordered if point.arm == arm.name])
         if not arm.is_baseline:
             causes |= _out_of_turn(arm.name, ordered, spans)
     return [_with_division(point, causes[point.hash]) if point.hash in causes else point for point in points]
 
 
-def _restarts(ordered: Sequence[PointSummary]) -> dict[str, str]:
+def _restarts(plan: Plan, ordered: Sequence[PointSummary]) -> dict[str, str]:
     """Return the points of an arm that another process served than earlier ones of their round, with this cause."""
     found, firsts = dict[str, str](), dict[tuple[str, Level, int], int]()
     for point, process in zip(ordered, accumulate(_are_other_processes(ordered), initial=0), strict=False):
-        if process != firsts.setdefault((point.workload, point.level, point.round), process):
-            found[point.hash] = f"the server restarted between {point.repeats_of_round}, which are one round"
+        if process != firsts.setdefault((point.workload, point.level, plan.round_of(point.repeat)), process):
+            found[point.hash] = f"the server restarted between {plan.round_in_words(point.repeat)}, which are one round"
     return found
 
 
