@@ -35,8 +35,8 @@ from specbench_client.metrics.time_per_token import TPOT_MS
 from specbench_client.trust import checks
 from specbench_client.trust.check_type import Check, CheckResult, list_names
 from specbench_client.trust.checks import engine
-from specbench_client.trust.checks.comparison import launches_differ
 from specbench_client.trust.checks.engine import endpoints_share_a_host
+from specbench_client.trust.checks.launches import launches_differ
 from specbench_client.trust.checks.prompts import too_few_prompts
 from specbench_client.trust.evidence import RunEvidence
 from specbench_client.trust.registry import ANSWER_CHECKS, CELL_CHECKS, CHECK_BY_NAME, POINT_CHECKS, RUN_CHECKS
